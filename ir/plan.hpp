@@ -1,0 +1,85 @@
+// The plan: settings, stages and named programs. The only thing that femc hands to femrun.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/action.hpp"
+#include "ir/settings.hpp"
+
+namespace fem::ir {
+
+// How far a program has been lowered. Each level keeps the invariants of those before it.
+enum class Level : std::uint8_t {
+  Stage,          // what the schedule says, and the optimizer's part
+  Communication,  // sends and receives are in place
+  Unit,           // gathers, recompute and frees of single units
+  Lane,           // lane of each action, waits, arena offsets
+};
+std::string_view name(Level level);
+
+// A contiguous part of the model on one pipeline rank.
+struct Stage {
+  std::int16_t pp = 0;         // pipeline coordinate that runs it
+  std::int16_t prev = -1;      // stage whose output enters here; -1: reads the batch
+  std::int16_t next = -1;      // stage that takes the output; -1: computes the loss
+  std::int16_t replica_of = -1;  // stage with the same parameters in the other direction; -1: none
+  std::int16_t first_unit = 0, units = 0;  // of the model's unit list: embedding, block 0.., head
+  friend bool operator==(const Stage&, const Stage&) = default;
+};
+
+// "lane L has finished its n-th action" (1-based) before action `action` may start.
+struct Wait {
+  std::uint32_t action;  // index into the rank's actions
+  Lane lane;
+  std::uint32_t count;
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+// The actions of one pipeline coordinate, the same for every dp, cp, tp and ep coordinate.
+struct RankProgram {
+  std::vector<Action> actions;
+  std::vector<Wait> waits;  // sorted by action
+  friend bool operator==(const RankProgram&, const RankProgram&) = default;
+};
+
+// Number of actions of the vector that form the batch starting at i (1 when not joined).
+std::size_t batch_size(std::span<const Action> actions, std::size_t i);
+
+struct Program {
+  std::string name;  // "train", "eval"
+  bool forward_only = false;
+  std::int32_t microbatches = 0;
+  std::vector<RankProgram> ranks;  // by pipeline coordinate
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+struct Plan {
+  static constexpr int kVersion = 1;
+
+  Settings settings;
+  Level level = Level::Stage;
+  std::vector<Stage> stages;
+  std::vector<Program> programs;
+
+  const Program* find(std::string_view program) const;  // nullptr: none of that name
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+// Sequences per microbatch slot: batch.global / (dp * batch.micro).
+std::int64_t microbatches(const Settings& settings);
+
+// Where a line of the plan's text came from, so that verifier messages can point at it.
+struct ActionLine {
+  int line = 0, column = 0;
+};
+struct PlanLocations {
+  std::vector<std::vector<std::vector<ActionLine>>> action;  // [program][rank][action]
+  std::vector<int> stage_line;
+};
+
+}  // namespace fem::ir

@@ -1,0 +1,41 @@
+// What actions read, write and kill. The rows of actions.def name resources by kind; operands make them definite.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+namespace fem::ir {
+
+enum class ResourceKind : std::uint8_t {
+  Input,         // (s, m)     activation entering stage s: the same thing as Output of prev(s) on this rank
+  Output,        // (s, m)     activation leaving stage s
+  GradOutput,    // (s, m)     gradient of Output
+  GradInput,     // (s, m)     gradient of Input: the same thing as GradOutput of prev(s) on this rank
+  Saved,         // (s, m[, u, slot])  what the forward keeps for the backward
+  WeightWork,    // (s, m[, u])  what BackwardInput keeps for BackwardWeight
+  HostCopy,      // (s, m, u, slot)  a saved slot in host memory
+  Params,        // (s[, u])   whole parameters, ready for compute
+  Shard,         // (s[, u])   this rank's part of the parameters
+  Grads,         // (s[, u])   gradient accumulators
+  ReducedGrads,  // (s[, u])   gradients summed over the replicas
+  Optimizer,     // (s)        master parameters and moments
+  Loss,          // ()         loss sum and token count of this rank
+  Metrics,       // ()         the same over all ranks, with the finite and stop flags
+  Norm,          // ()         global gradient norm
+};
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::Norm) + 1;
+
+class ResourceSet {
+ public:
+  constexpr ResourceSet() = default;
+  constexpr ResourceSet(std::initializer_list<ResourceKind> kinds) {
+    for (ResourceKind k : kinds) bits_ |= 1u << static_cast<unsigned>(k);
+  }
+  constexpr bool has(ResourceKind k) const { return bits_ >> static_cast<unsigned>(k) & 1u; }
+  constexpr bool empty() const { return bits_ == 0; }
+
+ private:
+  std::uint32_t bits_ = 0;
+};
+
+}  // namespace fem::ir
