@@ -1,0 +1,64 @@
+// Runs one program of a plan on paper: when each action starts and ends, how long ranks wait, what is in flight.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ir/diagnostics.hpp"
+#include "ir/plan.hpp"
+#include "passes/cost.hpp"
+
+namespace fem::passes {
+
+enum class Communication {
+  // Each rank runs its program serially; a batch starts when every half's other side has started its batch too, and
+  // ends when all its halves have arrived. Needs a plan at communication level or below.
+  Rendezvous,
+  // Communication costs ranks no time: an action starts when its rank is free and what it needs was produced (plus the
+  // transfer time where another rank produced it). Sends and receives in the plan are passed over, so that a plan at
+  // stage level will do. This is what the schedule literature's bubble formulas assume.
+  Asynchronous,
+};
+
+struct ActionTime {
+  double start = 0, end = 0;
+};
+
+// Only forwards, backwards and recomputes count as busy and open or close a span.
+struct RankTimes {
+  double first_start = 0, last_end = 0;
+  double busy = 0;         // time in compute actions
+  double waiting = 0;      // last_end - first_start - busy
+  int peak_in_flight = 0;  // microbatches of single stages (chunks): +1 at a forward's start, -1 at the end of Backward or
+                           // BackwardWeight (forward-only programs: at the forward's end)
+};
+
+struct Bubble {
+  double time = 0;        // span - ideal
+  double over_ideal = 0;  // time / ideal
+  double over_total = 0;  // time / span
+};
+
+struct Simulation {
+  std::vector<std::vector<ActionTime>> actions;  // [rank][action]; members of a batch share their times
+  std::vector<RankTimes> ranks;
+
+  double ideal = 0;       // the largest busy time of a rank
+  double makespan = 0;    // last end minus first start over all ranks
+  double stage_span = 0;  // the largest of (last end - first start) of a rank, as in arXiv 2401.10241
+  double step_time = 0;   // end of everything, reductions and optimizer included
+
+  Bubble makespan_bubble() const;
+  Bubble stage_span_bubble() const;
+};
+
+struct SimulateOptions {
+  Communication communication = Communication::Rendezvous;
+};
+
+// Empty when the program blocks (the error names the actions that wait for each other) or a send or a producer has no
+// other side. Linear in the number of actions.
+std::optional<Simulation> simulate(const ir::Plan& plan, const ir::Program& program, const CostModel& costs,
+                                   ir::DiagnosticSink& sink, SimulateOptions options = {});
+
+}  // namespace fem::passes
