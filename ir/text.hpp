@@ -13,7 +13,7 @@
 //     ZeroGrad s0
 //     Forward s0 m0
 //     SendForward s0 m0 to 1
-//     SendForwardRecvBackward s0 m1 to 1, s0 m0 from 1
+//     SendForwardRecvBackward s0 m1 to 1, s0 m0 from 1         (a batch: names, then operands, in the order of its halves)
 //     AllReduce s0 over dp
 //     OptimizerStep s0 if finite
 //   rank 1

@@ -1,0 +1,34 @@
+#include "ir/plan.hpp"
+
+namespace fem::ir {
+
+std::string_view name(Level level) {
+  switch (level) {
+    case Level::Stage: return "stage";
+    case Level::Communication: return "communication";
+    case Level::Unit: return "unit";
+    case Level::Lane: return "lane";
+  }
+  return "";
+}
+
+std::size_t batch_size(std::span<const Action> actions, std::size_t i) {
+  std::size_t end = i;
+  while (end < actions.size() && actions[end].joined()) ++end;
+  return end < actions.size() ? end - i + 1 : actions.size() - i;
+}
+
+const Program* Plan::find(std::string_view program) const {
+  for (const Program& p : programs) {
+    if (p.name == program) return &p;
+  }
+  return nullptr;
+}
+
+std::int64_t microbatches(const Settings& settings) {
+  const std::int64_t dp = settings.parallel.dp, micro = settings.batch.micro;
+  if (dp <= 0 || micro <= 0) return 0;
+  return settings.batch.global / dp / micro;  // the same as dividing by the product, which may not fit
+}
+
+}  // namespace fem::ir

@@ -1,0 +1,167 @@
+#include "ir/settings.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <type_traits>
+
+#include "ir/diagnostics.hpp"
+
+namespace fem::ir {
+namespace {
+
+constexpr std::array kSections{
+#define SECTION(section, Struct, doc) SectionInfo{#section, doc},
+#define SETTING(...)
+#define END_SECTION(...)
+#include "ir/settings.def"
+};
+
+constexpr std::array kSettings{
+#define SECTION(...)
+#define SETTING(section, key, type, value, choices, change, doc)                                    \
+  SettingInfo{#section, #key,  SettingType::type, choices, SettingChange::change, doc, \
+              [](Settings& s) -> SettingRef { return &s.section.key; }},
+#define END_SECTION(...)
+#include "ir/settings.def"
+};
+
+template <class T>
+std::optional<T> number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+template <class T>
+void append_number(std::string& out, T value) {
+  char buffer[32];
+  const auto result = std::to_chars(buffer, buffer + sizeof buffer, value);
+  out.append(buffer, result.ptr);
+}
+
+bool is_plain(std::string_view text) {
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= ' ' || byte == 0x7f || c == '"' || c == '\\' || c == '#') return false;
+  }
+  return !text.empty();
+}
+
+// The inverse of the reader of quoted words in parse_words.cpp.
+std::string quoted(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < ' ' || byte == 0x7f) {
+      out += "\\x";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out += '"';
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::string read(std::int64_t& value, const SettingInfo&, std::string_view text) {
+  const auto parsed = number<std::int64_t>(text);
+  if (!parsed) return "not an integer";
+  value = *parsed;
+  return {};
+}
+
+std::string read(double& value, const SettingInfo&, std::string_view text) {
+  const auto parsed = number<double>(text);
+  if (!parsed || !std::isfinite(*parsed)) return "not a finite number";
+  value = *parsed;
+  return {};
+}
+
+std::string read(bool& value, const SettingInfo&, std::string_view text) {
+  if (text != "true" && text != "false") return "not one of true|false";
+  value = text == "true";
+  return {};
+}
+
+std::string read(std::string& value, const SettingInfo& row, std::string_view text) {
+  if (!row.choices.empty()) {
+    const std::vector<std::string_view> words = split(row.choices, '|');
+    bool known = false;
+    for (const std::string_view word : words) known = known || word == text;
+    if (!known) return "not one of " + std::string(row.choices) + did_you_mean(text, words);
+  }
+  value = text;
+  return {};
+}
+
+std::string read(std::vector<std::int64_t>& value, const SettingInfo&, std::string_view text) {
+  std::vector<std::int64_t> parsed;
+  if (!text.empty()) {
+    for (const std::string_view part : split(text, ',')) {
+      const auto item = number<std::int64_t>(part);
+      if (!item) return "not a list of integers as 1,2,3";
+      parsed.push_back(*item);
+    }
+  }
+  value = std::move(parsed);
+  return {};
+}
+
+}  // namespace
+
+std::span<const SectionInfo> setting_sections() { return kSections; }
+
+std::span<const SettingInfo> setting_table() { return kSettings; }
+
+const SettingInfo* find_setting(std::string_view section, std::string_view key) {
+  for (const SettingInfo& row : kSettings) {
+    if (row.section == section && row.key == key) return &row;
+  }
+  return nullptr;
+}
+
+std::string setting_text(const Settings& settings, const SettingInfo& row) {
+  std::string out;
+  // One accessor serves readers and writers; here it is only read through.
+  std::visit(
+      [&out](const auto* value) {
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, bool>) {
+          out = *value ? "true" : "false";
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          out = is_plain(*value) ? *value : quoted(*value);
+        } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+          for (const std::int64_t item : *value) {
+            if (!out.empty()) out += ',';
+            append_number(out, item);
+          }
+        } else {
+          append_number(out, *value);
+        }
+      },
+      row.at(const_cast<Settings&>(settings)));
+  return out;
+}
+
+std::string set_from_text(Settings& settings, const SettingInfo& row, std::string_view text) {
+  return std::visit([&](auto* value) { return read(*value, row, text); }, row.at(settings));
+}
+
+}  // namespace fem::ir
