@@ -1,21 +1,38 @@
 # Compiler options of our own code. Third-party headers are SYSTEM and stay out of the warnings.
 set(FEM_SANITIZE "" CACHE STRING "sanitizers of the build: empty, address,undefined or thread")
+set(FEM_CCACHE_DIR "" CACHE PATH "folder of ccache; empty: ccache's own default")
+
+# -O2: -O3 takes longer to compile and the arithmetic is LibTorch's.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # A precompiled header names its macros and times; ccache needs to be told that they may differ.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  # Clones share one cache: paths under the source folder are hashed as relative ones (CCACHE_BASEDIR) and the folder of
+  # compilation is left out (CCACHE_NOHASHDIR, with the prefix map below). A precompiled header names its macros and
+  # times; ccache needs to be told that they may differ.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_MAXSIZE=3G)
+  if(FEM_CCACHE_DIR)
+    list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_DIR=${FEM_CCACHE_DIR})
+  endif()
+  list(APPEND CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
 add_library(fem_options INTERFACE)
-target_compile_options(fem_options INTERFACE -Wall -Wextra -Werror -Wswitch -Wno-missing-field-initializers)
 target_include_directories(fem_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(fem_options INTERFACE
+  -Wall -Wextra -Werror -Wswitch -Wno-missing-field-initializers
+  -ffp-contract=off  # a product and a sum stay two roundings on every machine, so that bits agree
+  -fdebug-prefix-map=${PROJECT_SOURCE_DIR}=.)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(fem_options INTERFACE -fpch-preprocess)  # ccache needs it to see through a precompiled header
+endif()
 if(FEM_SANITIZE)
   target_compile_options(fem_options INTERFACE -fsanitize=${FEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(fem_options INTERFACE -fsanitize=${FEM_SANITIZE})
 endif()
 
-# fem_library(name SOURCES... LINK...): a static library from every *.cpp of the calling folder but commands, or from SOURCES.
+# fem_library(name SOURCES... LINK...): a static library.
 function(fem_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
