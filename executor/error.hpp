@@ -11,15 +11,18 @@ namespace fem::exec {
 // "rank 2 (pp 1 dp 0), step 17, SendBackward s1 m3 to 0: no answer from rank 0 for 30 s".
 class ExecutionError : public std::runtime_error {
  public:
-  explicit ExecutionError(std::string message, int rank = -1, std::int64_t step = -1, std::string action = {});
+  // `place` is where the rank stands in the mesh, "pp 1 dp 0" (Topology::place).
+  explicit ExecutionError(std::string message, int rank = -1, std::int64_t step = -1, std::string action = {},
+                          std::string place = {});
 
   const std::string& message() const { return message_; }
   int rank() const { return rank_; }
   std::int64_t step() const { return step_; }
   const std::string& action() const { return action_; }
+  const std::string& place() const { return place_; }
 
  private:
-  std::string message_, action_;
+  std::string message_, action_, place_;
   int rank_;
   std::int64_t step_;
 };

@@ -1,6 +1,7 @@
 // Which ranks there are, where each stands in the mesh, and who belongs to which group.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "ir/action.hpp"
@@ -16,6 +17,7 @@ struct Coordinates {
 // The mesh of a plan: tp innermost, then cp, dp, pp outermost (facts: process layout).
 class Topology {
  public:
+  // ExecutionError where a size is below 1 or ep does not divide dp.
   explicit Topology(const ir::Settings& settings);
 
   int size() const { return size_; }
@@ -24,7 +26,11 @@ class Topology {
 
   // Global ranks of the group of that kind to which `rank` belongs, ascending; {rank} where the axis has size 1.
   // Group::tied: {first pipeline rank, last pipeline rank} of the rank's pipeline ({rank} for others, and at pp=1).
+  // Group::ep: the dp coordinates of one block of ep consecutive ones.
   std::vector<int> members(ir::Group group, int rank) const;
+
+  // "pp 1 dp 0", and cp and tp where their size is above 1.
+  std::string place(int rank) const;
 
  private:
   int pp_, dp_, cp_, tp_, ep_, size_;

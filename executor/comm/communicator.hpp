@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/comm/progress.hpp"
 #include "executor/topology.hpp"
 #include "ir/action.hpp"
 
@@ -16,6 +17,8 @@ namespace fem::exec {
 
 // One half of a batch of point-to-point communication. Sender and receiver agree on tag and bytes; a mismatch is an
 // ExecutionError on both sides that names ranks, tags and sizes. Between two ranks, equal tags arrive in order.
+// Halves meet by tag, so the batches of two ranks may list them in different orders. (NCCL knows no tags: there the order
+// must agree, and tags and sizes go unchecked.)
 struct P2pHalf {
   bool send = false;
   int peer = 0;  // global rank; never the caller's own
@@ -30,6 +33,8 @@ struct P2pHalf {
 // Sends are rendezvous: a batch completes when every half has met its other side; nothing is buffered eagerly.
 // Calls on different lanes may come from different threads at the same time; calls on one lane come one at a time, and
 // all ranks of a group issue a lane's collectives in the same order.
+//
+// In all_gather, `send` may be this rank's own block of `recv`; other overlaps are not allowed.
 //
 // Failure: a call that waits longer than the timeout, or learns that another rank failed, throws ExecutionError that
 // names the rank and peer it waited for. After fail() every pending and later call of every reachable rank throws.
@@ -64,8 +69,12 @@ class Communicator {
   // Marks this rank as failed and tells the others why. Never throws.
   virtual void fail(const std::string& reason) noexcept = 0;
 
+  // Where this rank stands in its program: errors carry its step and action.
+  virtual Progress& progress() { return own_progress_; }
+
  private:
   std::vector<float> scratch_[ir::kLanes];
+  Progress own_progress_;
 };
 
 struct CommOptions {
