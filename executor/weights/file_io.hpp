@@ -57,4 +57,11 @@ void make_folder(const std::filesystem::path& path);
 // Renames a folder or file within one file system and flushes the folder that holds `to`.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// Removes a file or folder with all that it holds; no error where there is nothing.
+void remove_tree(const std::filesystem::path& path);
+
+// "FILE: FIELD: found FOUND, expected EXPECTED": what is wrong with a file's content.
+[[noreturn]] void field_error(const std::string& file, const std::string& field, const std::string& found,
+                              const std::string& expected);
+
 }  // namespace fem::exec
