@@ -13,12 +13,17 @@
 //     ZeroGrad s0
 //     Forward s0 m0
 //     SendForward s0 m0 to 1
-//     SendForwardRecvBackward s0 m1 to 1, s0 m0 from 1         (a batch: names, then operands, in the order of its halves)
+//     SendForwardRecvBackward s0 m1 to 1, s0 m0 from 1      (a batch: names, then operands, in the order of halves)
 //     AllReduce s0 over dp
 //     OptimizerStep s0 if finite
 //   rank 1
 //     RecvForward s1 m0 from 0 @1                  (@n only on actions that others await)
 //     Forward s1 m0 wait p2p>=1
+//     Unshard s1 u7 over dp on copy                (on LANE only where it is not the lane of the action's row)
+//
+// Operands stand in the order s m u k (slot), to or from (peer), over (group); then `if finite`, `on`, `wait`, `@`.
+// These belong to the whole batch: waits and label are held by its first half, lane and condition by every half.
+// Settings that the header leaves out have the values of settings.def; print writes all of them.
 #pragma once
 
 #include <optional>
