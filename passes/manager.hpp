@@ -34,9 +34,10 @@ class PassOptions {
   std::int64_t integer(std::string_view name) const;
   bool boolean(std::string_view name) const;
   const std::string& text(std::string_view name) const;
-  bool is_default(std::size_t row) const { return values_[row] == rows_[row].value; }
 
   // By row; `value` has been checked against the row.
+  const std::string& value(std::size_t row) const { return values_[row]; }
+  bool is_default(std::size_t row) const { return values_[row] == rows_[row].value; }
   void set(std::size_t row, std::string value) { values_[row] = std::move(value); }
 
  private:
@@ -64,11 +65,11 @@ std::span<const PassInfo> pass_table();  // in file order
 // The pipeline that a configuration without one gets.
 std::string_view default_pipeline();
 
-// One pass with its options, and where its name stands in the pipeline's text (both 0: built by hand).
+// One pass with its options, and where its name stands in the pipeline's text.
 struct PassCall {
   const PassInfo* pass;
   PassOptions options;
-  int line = 0, column = 0;
+  ir::SourceLocation where;
 };
 struct Pipeline {
   std::vector<PassCall> calls;
@@ -76,7 +77,7 @@ struct Pipeline {
 
 // Reads `name{option=value,...},name,...`; blanks and line ends between words are allowed, an empty text is the empty
 // pipeline. Reports every unknown pass, unknown option and wrong value with its position and the nearest valid
-// one, and requirements and conflicts that the pipeline breaks.
+// one, and levels, requirements and conflicts that do not fit.
 std::optional<Pipeline> parse_pipeline(const ir::SourceText& source, ir::DiagnosticSink& sink,
                                        std::span<const PassInfo> table = pass_table());
 
@@ -94,8 +95,8 @@ struct RunOptions {
   std::vector<PassTiming>* timings = nullptr;  // receives one row per pass that ran
 };
 
-// Runs the passes in order and verifies the plan after each. On failure, false: the sink holds the pass's or the
-// verifier's errors, and a note that names the pass.
+// Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. On failure, false:
+// the sink holds the pass's or the verifier's errors, and a note that names the pass; the plan is then not to be used.
 bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options = {});
 
 }  // namespace fem::passes

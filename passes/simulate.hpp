@@ -11,8 +11,8 @@
 namespace fem::passes {
 
 enum class Communication {
-  // Each rank runs its program serially; a batch starts when every half's other side has started its batch too, and
-  // ends when all its halves have arrived. Needs a plan at communication level or below.
+  // Each rank runs its program serially. A half is under way once both ranks have reached their batches, and takes the
+  // transfer time; a batch ends with the last of its halves. Needs a plan at communication level or below.
   Rendezvous,
   // Communication costs ranks no time: an action starts when its rank is free and what it needs was produced (plus the
   // transfer time where another rank produced it). Sends and receives in the plan are passed over, so that a plan at

@@ -1,0 +1,119 @@
+#include "passes/manager.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "ir/verify.hpp"
+
+namespace fem::passes {
+
+std::string_view name(OptionType type) {
+  switch (type) {
+    case OptionType::Int:
+      return "integer";
+    case OptionType::Bool:
+      return "true or false";
+    case OptionType::Text:
+      return "text";
+  }
+  return "";
+}
+
+PassOptions::PassOptions(std::span<const OptionInfo> rows) : rows_(rows) {
+  for (const OptionInfo& row : rows) values_.emplace_back(row.value);
+}
+
+std::size_t PassOptions::find(std::string_view name, OptionType type) const {
+  for (std::size_t i = 0; i < rows_.size(); ++i)
+    if (rows_[i].name == name && rows_[i].type == type) return i;
+  std::abort();  // a pass asks for an option that its own row lacks
+}
+
+std::int64_t PassOptions::integer(std::string_view name) const {
+  const std::string& text = values_[find(name, OptionType::Int)];
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+bool PassOptions::boolean(std::string_view name) const { return values_[find(name, OptionType::Bool)] == "true"; }
+
+const std::string& PassOptions::text(std::string_view name) const { return values_[find(name, OptionType::Text)]; }
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+// Whether the pass is to be left out.
+bool is_disabled(const PassInfo& pass, const RunOptions& options) {
+  return std::ranges::find(options.disabled, pass.name) != options.disabled.end();
+}
+
+// Names in `disabled` that are no optimisation of the pipeline or of the table, or that a pass needs.
+bool check_disabled(const Pipeline& pipeline, ir::DiagnosticSink& sink, const RunOptions& options) {
+  std::vector<const PassInfo*> known;
+  for (const PassInfo& row : pass_table()) known.push_back(&row);
+  for (const PassCall& call : pipeline.calls) known.push_back(call.pass);
+  std::vector<std::string_view> optimisations;
+  for (const PassInfo* pass : known)
+    if (pass->optimisation) optimisations.push_back(pass->name);
+  const int errors_before = sink.errors();
+  for (const std::string& name : options.disabled) {
+    if (std::ranges::find(optimisations, name) != optimisations.end()) continue;
+    const bool exists = std::ranges::any_of(known, [&](const PassInfo* pass) { return pass->name == name; });
+    sink.error({}, exists ? "pass " + quoted(name) + " is no optimisation and cannot be disabled"
+                          : "no pass " + quoted(name) + " to disable" + ir::did_you_mean(name, optimisations));
+  }
+  for (const PassCall& call : pipeline.calls)
+    for (std::string_view needed : call.pass->needs)
+      if (!is_disabled(*call.pass, options) && std::ranges::find(options.disabled, needed) != options.disabled.end())
+        sink.error(call.where, "pass " + quoted(call.pass->name) + " needs " + quoted(needed) + ", which is disabled");
+  return sink.errors() == errors_before;
+}
+
+bool run_call(const PassCall& call, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options) {
+  const PassInfo& pass = *call.pass;
+  if (plan.level != pass.in) {
+    sink.error(call.where, "pass " + quoted(pass.name) + " takes a plan at " + std::string(ir::name(pass.in)) +
+                               " level, this one is at " + std::string(ir::name(plan.level)) + " level");
+    return false;
+  }
+  const Clock::time_point start = Clock::now();
+  const bool ran = pass.run(plan, call.options, sink);
+  const Clock::time_point ran_at = Clock::now();
+  if (!ran) {
+    sink.note(call.where, "pass " + quoted(pass.name) + " failed");
+    return false;
+  }
+  if (plan.level != pass.out) {
+    sink.error(call.where, "pass " + quoted(pass.name) + " left the plan at " + std::string(ir::name(plan.level)) +
+                               " level, its row says " + std::string(ir::name(pass.out)) + ": a fault in the pass");
+    return false;
+  }
+  const bool verified = ir::verify(plan, sink);
+  if (options.timings) options.timings->push_back({pass.name, ran_at - start, Clock::now() - ran_at});
+  if (!verified) {
+    sink.note(call.where, "the plan does not verify after pass " + quoted(pass.name) + ": a fault in the pass");
+    return false;
+  }
+  if (options.after) options.after(pass.name, plan);
+  return true;
+}
+
+}  // namespace
+
+bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options) {
+  if (!check_disabled(pipeline, sink, options)) return false;
+  if (!ir::verify(plan, sink)) {
+    sink.note({}, "the plan does not verify before the first pass");
+    return false;
+  }
+  for (const PassCall& call : pipeline.calls)
+    if (!is_disabled(*call.pass, options) && !run_call(call, plan, sink, options)) return false;
+  return true;
+}
+
+}  // namespace fem::passes

@@ -1,0 +1,377 @@
+#include "passes/simulate.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "ir/text.hpp"
+
+namespace fem::passes {
+namespace {
+
+using ir::Action;
+using ir::ActionKind;
+
+constexpr double kNotYet = -1;
+
+bool is_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
+bool is_busy(ActionKind kind) {
+  return kind == ActionKind::Forward || is_backward(kind) || kind == ActionKind::BackwardWeight ||
+         kind == ActionKind::Recompute;
+}
+
+// Rendezvous: a message one side of which has come. Asynchronous: a result, and the rank that waits for it.
+struct Event {
+  double time = kNotYet;
+  std::int32_t waiter = -1;
+  std::int32_t peer = -1;  // the other side of the message
+  bool send = false;       // the side that has come sends
+};
+
+struct RankState {
+  std::size_t at = 0, size = 0;  // the batch that runs next or blocks
+  double clock = 0, batch_end = 0;
+  int pending = 0;               // halves of the current batch whose other side has not come
+  std::int32_t awaited = -1;     // a rank that this one waits for
+  bool blocked = false, in_collective = false;
+  int in_flight = 0;
+  bool started = false;
+};
+
+class Simulator {
+ public:
+  Simulator(const ir::Plan& plan, const ir::Program& program, const CostModel& costs, ir::DiagnosticSink& sink,
+            SimulateOptions options)
+      : plan_(plan), program_(program), costs_(costs), sink_(sink),
+        serial_(options.communication == Communication::Rendezvous), ranks_(program.ranks.size()) {
+    const std::size_t slots = 2 * plan.stages.size() * static_cast<std::size_t>(program.microbatches);
+    events_.resize(slots);
+    collective_.resize(ir::kGroups);
+    for (int g = 0; g < ir::kGroups; ++g) collective_[static_cast<std::size_t>(g)].members = members(g);
+  }
+
+  std::optional<Simulation> run();
+
+ private:
+  struct Collective {
+    int members = 1;
+    std::vector<int> here;  // ranks that have come
+    double latest = 0;
+  };
+
+  const std::vector<Action>& actions(int r) const { return program_.ranks[static_cast<std::size_t>(r)].actions; }
+  RankState& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
+  Event& event(bool backward, int stage, int microbatch) {
+    return events_[(static_cast<std::size_t>(backward) * plan_.stages.size() + static_cast<std::size_t>(stage)) *
+                       static_cast<std::size_t>(program_.microbatches) +
+                   static_cast<std::size_t>(microbatch)];
+  }
+  const ir::Stage& stage(int s) const { return plan_.stages[static_cast<std::size_t>(s)]; }
+
+  int members(int group) const;
+  bool crosses_ranks(ir::Group group) const {
+    return group != ir::Group::none && collective_[static_cast<std::size_t>(group)].members > 1;
+  }
+  bool check_operands();
+  void advance(int r);
+  bool exchange(int r, std::span<const Action> halves);
+  bool meet(int r, const Action& half);
+  bool compute(int r, std::span<const Action> batch);
+  bool ready(int r, const Action& action, double& start);
+  bool needs(int r, Event& produced, int producer, double transfer, double& start);
+  void publish(const Action& action, double end);
+  void wake(Event& event);
+  bool collect(int r, const Action& action);
+  void finish(int r, double start, double end);
+  void count(int r, std::span<const Action> batch, double start, double end);
+  std::optional<Simulation> report_blocked();
+  void summarise();
+
+  const ir::Plan& plan_;
+  const ir::Program& program_;
+  const CostModel& costs_;
+  ir::DiagnosticSink& sink_;
+  bool serial_;
+  std::vector<RankState> ranks_;
+  std::vector<Event> events_;  // Rendezvous: by message, when its first side came; Asynchronous: by result, when it was made
+  std::vector<Collective> collective_;
+  std::vector<int> runnable_;
+  Simulation result_;
+};
+
+// How many pipeline ranks meet in a collective over that group; replicas of a pipeline coordinate run in step.
+int Simulator::members(int group) const {
+  switch (static_cast<ir::Group>(group)) {
+    case ir::Group::world:
+    case ir::Group::pp:
+      return static_cast<int>(program_.ranks.size());
+    case ir::Group::tied: {
+      int count = 0;
+      for (const ir::RankProgram& rank : program_.ranks)
+        count += std::ranges::any_of(rank.actions, [](const Action& a) { return a.group == ir::Group::tied; });
+      return count;
+    }
+    case ir::Group::dp:
+    case ir::Group::cp:
+    case ir::Group::tp:
+    case ir::Group::ep:
+    case ir::Group::dp_cp:
+    case ir::Group::none:
+      return 1;
+  }
+  return 1;
+}
+
+// What the run indexes with; the verifier says it better, but simulate may be given a plan that it has not seen.
+bool Simulator::check_operands() {
+  const int stages = static_cast<int>(plan_.stages.size()), ranks = static_cast<int>(ranks_.size());
+  auto valid_stage = [&](int s) { return s >= -1 && s < stages; };
+  for (const ir::Stage& s : plan_.stages)
+    if (s.pp < 0 || s.pp >= ranks || !valid_stage(s.prev) || !valid_stage(s.next)) {
+      sink_.error({}, "a stage names a rank or a stage that does not exist");
+      return false;
+    }
+  for (int r = 0; r < ranks; ++r)
+    for (const Action& a : actions(r)) {
+      if (!is_busy(a.kind) && !ir::is_p2p(a.kind)) continue;
+      bool ok = a.stage >= 0 && a.stage < stages && a.microbatch >= 0 && a.microbatch < program_.microbatches;
+      if (ok && (a.kind == ActionKind::SendForward || a.kind == ActionKind::RecvBackward)) ok = stage(a.stage).next >= 0;
+      if (ok && (a.kind == ActionKind::SendBackward || a.kind == ActionKind::RecvForward)) ok = stage(a.stage).prev >= 0;
+      if (ok && ir::is_p2p(a.kind)) ok = a.peer >= 0 && a.peer < ranks && a.peer != r;
+      if (ok) continue;
+      sink_.error({}, "program " + program_.name + ", rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) +
+                          " names a stage, microbatch or rank that does not exist");
+      return false;
+    }
+  return true;
+}
+
+std::optional<Simulation> Simulator::run() {
+  if (!check_operands()) return std::nullopt;
+  result_.ranks.resize(ranks_.size());
+  result_.actions.resize(ranks_.size());
+  for (int r = static_cast<int>(ranks_.size()) - 1; r >= 0; --r) {
+    result_.actions[static_cast<std::size_t>(r)].resize(actions(r).size());
+    runnable_.push_back(r);
+  }
+  while (!runnable_.empty()) {
+    const int r = runnable_.back();
+    runnable_.pop_back();
+    advance(r);
+  }
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r)
+    if (rank(r).at < actions(r).size()) return report_blocked();
+  summarise();
+  return std::move(result_);
+}
+
+// Runs a rank until it blocks or ends.
+void Simulator::advance(int r) {
+  RankState& state = rank(r);
+  state.blocked = false;
+  while (state.at < actions(r).size()) {
+    state.size = ir::batch_size(actions(r), state.at);
+    const std::span<const Action> batch = std::span(actions(r)).subspan(state.at, state.size);
+    bool done = true;
+    if (ir::is_p2p(batch.front().kind)) {
+      done = exchange(r, batch);
+    } else if (crosses_ranks(batch.front().group)) {
+      done = collect(r, batch.front());
+    } else {
+      done = compute(r, batch);
+    }
+    if (done) continue;
+    state.blocked = true;
+    return;
+  }
+}
+
+// Posts all halves of a batch. True when all have met their other side: the rank has moved on.
+bool Simulator::exchange(int r, std::span<const Action> halves) {
+  RankState& state = rank(r);
+  state.batch_end = state.clock;
+  state.pending = 0;
+  if (serial_)
+    for (const Action& half : halves) state.pending += !meet(r, half);
+  if (state.pending) return false;
+  finish(r, state.clock, state.batch_end);
+  return true;
+}
+
+// One half: times the message where the other side has come, else leaves word.
+bool Simulator::meet(int r, const Action& half) {
+  // A message is named by its sender's stage.
+  const bool backward = half.kind == ActionKind::SendBackward || half.kind == ActionKind::RecvBackward;
+  const int sender = ir::is_send(half.kind) ? half.stage : backward ? stage(half.stage).next : stage(half.stage).prev;
+  Event& message = event(backward, sender, half.microbatch);
+  RankState& state = rank(r);
+  const bool send = ir::is_send(half.kind);
+  if (message.waiter != half.peer || message.peer != r || message.send == send) {
+    message = {state.clock, r, half.peer, send};
+    state.awaited = half.peer;
+    return false;
+  }
+  RankState& other = rank(half.peer);
+  const double begin = std::max(message.time, state.clock);
+  const double end = begin + costs_.transfer(plan_, send ? r : half.peer, send ? half.peer : r, half);
+  message.waiter = -1;
+  state.batch_end = std::max(state.batch_end, end);
+  other.batch_end = std::max(other.batch_end, end);
+  if (--other.pending == 0) {
+    finish(half.peer, other.clock, other.batch_end);
+    runnable_.push_back(half.peer);
+  }
+  return true;
+}
+
+bool Simulator::compute(int r, std::span<const Action> batch) {
+  RankState& state = rank(r);
+  double start = state.clock;
+  if (!serial_)
+    for (const Action& a : batch)
+      if (!ready(r, a, start)) return false;
+  double end = start;
+  for (std::size_t i = 0; i < batch.size(); i += 2)
+    end += costs_.action(plan_, r, batch[i], i + 1 < batch.size() ? &batch[i + 1] : nullptr);
+  if (!serial_)
+    for (const Action& a : batch) publish(a, end);
+  count(r, batch, start, end);
+  finish(r, start, end);
+  return true;
+}
+
+// Asynchronous: whether what the action needs has been made, and the earliest start.
+bool Simulator::ready(int r, const Action& action, double& start) {
+  if (!is_busy(action.kind)) return true;
+  const ir::Stage& own = stage(action.stage);
+  auto from_other_stage = [&](bool backward, int other) {
+    if (other < 0) return true;
+    const int producer = stage(other).pp;
+    Action half = action;
+    half.kind = backward ? ActionKind::RecvBackward : ActionKind::RecvForward;
+    const double transfer = producer == r ? 0 : costs_.transfer(plan_, producer, r, half);
+    return needs(r, event(backward, other, action.microbatch), producer, transfer, start);
+  };
+  if (action.kind == ActionKind::Forward) return from_other_stage(false, own.prev);
+  if (is_backward(action.kind))
+    return needs(r, event(false, action.stage, action.microbatch), r, 0, start) && from_other_stage(true, own.next);
+  if (action.kind == ActionKind::BackwardWeight)
+    return needs(r, event(true, action.stage, action.microbatch), r, 0, start);
+  return true;
+}
+
+bool Simulator::needs(int r, Event& produced, int producer, double transfer, double& start) {
+  if (produced.time == kNotYet) {
+    produced.waiter = r;
+    rank(r).awaited = producer;
+    return false;
+  }
+  start = std::max(start, produced.time + transfer);
+  return true;
+}
+
+void Simulator::publish(const Action& action, double end) {
+  const bool backward = is_backward(action.kind);
+  if (action.kind != ActionKind::Forward && !backward) return;
+  Event& made = event(backward, action.stage, action.microbatch);
+  made.time = end;
+  if (made.waiter >= 0) runnable_.push_back(std::exchange(made.waiter, -1));
+}
+
+// A collective over pipeline ranks: all of them end together.
+bool Simulator::collect(int r, const Action& action) {
+  Collective& meeting = collective_[static_cast<std::size_t>(action.group)];
+  RankState& state = rank(r);
+  meeting.latest = meeting.here.empty() ? state.clock : std::max(meeting.latest, state.clock);
+  meeting.here.push_back(r);
+  state.in_collective = true;
+  if (static_cast<int>(meeting.here.size()) < meeting.members) return false;
+  for (int member : meeting.here) {
+    RankState& other = rank(member);
+    other.in_collective = false;
+    const double cost = costs_.action(plan_, member, actions(member)[other.at], nullptr);
+    finish(member, other.clock, meeting.latest + cost);
+    if (member != r) runnable_.push_back(member);
+  }
+  meeting.here.clear();
+  return true;
+}
+
+// The current batch is over.
+void Simulator::finish(int r, double start, double end) {
+  RankState& state = rank(r);
+  for (std::size_t i = 0; i < state.size; ++i)
+    result_.actions[static_cast<std::size_t>(r)][state.at + i] = {start, end};
+  state.clock = end;
+  state.at += state.size;
+  result_.step_time = std::max(result_.step_time, end);
+}
+
+// Busy time, span and microbatches in flight.
+void Simulator::count(int r, std::span<const Action> batch, double start, double end) {
+  if (!is_busy(batch.front().kind)) return;
+  RankState& state = rank(r);
+  RankTimes& times = result_.ranks[static_cast<std::size_t>(r)];
+  if (!std::exchange(state.started, true)) times.first_start = start;
+  times.last_end = end;
+  times.busy += end - start;
+  for (const Action& a : batch) state.in_flight += a.kind == ActionKind::Forward;
+  times.peak_in_flight = std::max(times.peak_in_flight, state.in_flight);
+  for (const Action& a : batch)
+    state.in_flight -= program_.forward_only ? a.kind == ActionKind::Forward
+                                             : a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
+}
+
+std::optional<Simulation> Simulator::report_blocked() {
+  int r = 0;
+  while (rank(r).at == actions(r).size()) ++r;
+  std::string message = "program " + program_.name + " blocks";
+  // Follow who waits for whom until a rank comes again, ends, or stands in a collective.
+  std::vector<std::uint8_t> seen(ranks_.size(), 0);
+  while (r >= 0 && !std::exchange(seen[static_cast<std::size_t>(r)], 1)) {
+    if (rank(r).at == actions(r).size()) {
+      message += ", rank " + std::to_string(r) + " has ended";
+      break;
+    }
+    message += std::string(message.ends_with("blocks") ? ":" : ",") + " rank " + std::to_string(r) + " waits at " +
+               ir::action_text(std::span(actions(r)).subspan(rank(r).at, rank(r).size));
+    r = rank(r).in_collective ? -1 : rank(r).awaited;
+  }
+  sink_.error({}, std::move(message));
+  return std::nullopt;
+}
+
+void Simulator::summarise() {
+  double first = 0, last = 0;
+  bool any = false;
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    RankTimes& times = result_.ranks[r];
+    if (!ranks_[r].started) continue;
+    const double span = times.last_end - times.first_start;
+    times.waiting = span - times.busy;
+    result_.ideal = std::max(result_.ideal, times.busy);
+    result_.stage_span = std::max(result_.stage_span, span);
+    first = any ? std::min(first, times.first_start) : times.first_start;
+    last = std::max(last, times.last_end);
+    any = true;
+  }
+  result_.makespan = last - first;
+}
+
+Bubble bubble(double span, double ideal) {
+  const double time = span - ideal;
+  return {time, ideal > 0 ? time / ideal : 0, span > 0 ? time / span : 0};
+}
+
+}  // namespace
+
+Bubble Simulation::makespan_bubble() const { return bubble(makespan, ideal); }
+Bubble Simulation::stage_span_bubble() const { return bubble(stage_span, ideal); }
+
+std::optional<Simulation> simulate(const ir::Plan& plan, const ir::Program& program, const CostModel& costs,
+                                   ir::DiagnosticSink& sink, SimulateOptions options) {
+  return Simulator(plan, program, costs, sink, options).run();
+}
+
+}  // namespace fem::passes
