@@ -40,16 +40,31 @@ target_link_options(fem_torch INTERFACE
 
 find_package(MPI QUIET COMPONENTS CXX)
 
-# CUDA with NCCL: a library of their own, built where a toolkit is found.
+# CUDA with NCCL: a library of their own, built where a toolkit of LibTorch's own CUDA version is found.
 option(FEM_CUDA "build the CUDA and NCCL backend where a toolkit is found" ON)
 set(FEM_HAVE_CUDA OFF)
-if(FEM_CUDA)
+if(NOT FEM_CUDA)
+  set(FEM_NO_CUDA_REASON "FEM_CUDA is off")
+else()
   find_package(CUDAToolkit QUIET)
   # The wheel's NCCL first: LibTorch brings the same one into the process.
   set(nccl ${FEM_SITE_PACKAGES}/nvidia/nccl)
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${nccl}/include ${CUDAToolkit_INCLUDE_DIRS})
   find_library(NCCL_LIBRARY NAMES libnccl.so.2 nccl HINTS ${nccl}/lib ${CUDAToolkit_LIBRARY_DIR})
-  if(CUDAToolkit_FOUND AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND EXISTS "${FEM_TORCH_DIR}/lib/libtorch_cuda.so")
+  file(STRINGS "${FEM_TORCH_DIR}/version.py" torch_cuda REGEX "^cuda.*= '[0-9.]+'")
+  string(REGEX MATCH "[0-9]+" torch_cuda_major "${torch_cuda}")
+  if(NOT CUDAToolkit_FOUND)
+    set(FEM_NO_CUDA_REASON "no CUDA toolkit found")
+  elseif(NOT CUDAToolkit_VERSION_MAJOR STREQUAL torch_cuda_major)
+    set(FEM_NO_CUDA_REASON "toolkit ${CUDAToolkit_VERSION} found, but LibTorch is built for CUDA ${torch_cuda_major}")
+  elseif(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
+    set(FEM_NO_CUDA_REASON "toolkit ${CUDAToolkit_VERSION} found, but no nccl.h or libnccl")
+  else()
     set(FEM_HAVE_CUDA ON)
+    add_library(fem_cuda INTERFACE)
+    target_include_directories(fem_cuda SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+    target_link_libraries(fem_cuda INTERFACE
+      ${NCCL_LIBRARY} CUDA::cudart ${FEM_TORCH_DIR}/lib/libc10_cuda.so ${FEM_TORCH_DIR}/lib/libtorch_cuda.so)
+    target_link_options(fem_cuda INTERFACE -Wl,-rpath,${nccl}/lib)
   endif()
 endif()
