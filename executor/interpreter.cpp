@@ -1,0 +1,221 @@
+#include "executor/interpreter.hpp"
+
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "executor/error.hpp"
+#include "ir/text.hpp"
+
+namespace fem::exec {
+namespace {
+
+constexpr std::size_t kMaxHalves = 4;
+
+int most_microbatches(const ir::Plan& plan) {
+  int most = 0;
+  for (const ir::Program& program : plan.programs) most = std::max(most, static_cast<int>(program.microbatches));
+  return most;
+}
+
+ParallelContext make_context(const ir::Settings& settings, Coordinates at, Communicator& comm) {
+  ParallelContext context;
+  context.comm = &comm;
+  context.dp = static_cast<int>(settings.parallel.dp);
+  context.cp = static_cast<int>(settings.parallel.cp);
+  context.tp = static_cast<int>(settings.parallel.tp);
+  context.ep = static_cast<int>(settings.parallel.ep);
+  context.dp_rank = at.dp;
+  context.cp_rank = at.cp;
+  context.tp_rank = at.tp;
+  context.ep_rank = comm.group_rank(ir::Group::ep);
+  return context;
+}
+
+[[noreturn]] void not_executed(const ir::Action& action) {
+  throw ExecutionError("action " + std::string(ir::name(action.kind)) + " is not executed by this version");
+}
+
+bool executed(const ir::Action& action) {
+  switch (action.kind) {
+    case ir::ActionKind::Unshard:
+    case ir::ActionKind::Reshard:
+    case ir::ActionKind::Recompute:
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload:
+    case ir::ActionKind::ReduceScatter: return false;
+    case ir::ActionKind::Forward:
+    case ir::ActionKind::Backward:
+    case ir::ActionKind::BackwardInput:
+    case ir::ActionKind::BackwardWeight: return action.unit < 0;
+    case ir::ActionKind::RecvForward:
+    case ir::ActionKind::SendForward:
+    case ir::ActionKind::RecvBackward:
+    case ir::ActionKind::SendBackward:
+    case ir::ActionKind::ZeroGrad:
+    case ir::ActionKind::ReduceLoss:
+    case ir::ActionKind::ReduceTiedGrad:
+    case ir::ActionKind::AllReduce:
+    case ir::ActionKind::GradNorm:
+    case ir::ActionKind::ClipGrad:
+    case ir::ActionKind::OptimizerStep: return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_executable(const ir::Plan& plan) {
+  for (const ir::Program& program : plan.programs)
+    for (const ir::RankProgram& rank : program.ranks)
+      for (const ir::Action& action : rank.actions)
+        if (!executed(action))
+          throw ExecutionError("action " + ir::action_text({&action, 1}) + " is not executed by this version");
+}
+
+Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
+                         Progress& progress)
+    : plan_(plan),
+      topology_(topology),
+      comm_(comm),
+      here_(topology.coordinates(comm.rank())),
+      pipeline_(topology.members(ir::Group::pp, comm.rank())),
+      activations_(plan, most_microbatches(plan)),
+      stages_(plan, parameters, make_context(plan.settings, here_, comm), activations_),
+      update_(plan, parameters, comm),
+      progress_(progress),
+      describe_(progress, [this](std::int64_t, std::uint32_t action) { return describe(action); }) {
+  check_executable(plan);
+  for (const ir::Program& program : plan.programs)
+    losses_.emplace_back(program.microbatches, comm.group_size(ir::Group::pp), comm.group_size(ir::Group::dp_cp));
+}
+
+StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {
+  const auto index = static_cast<std::size_t>(&program - plan_.programs.data());
+  FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
+  Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}, 0};
+  run.losses.reset();
+  update_.begin_step();
+  current_.store(&program.ranks[static_cast<std::size_t>(here_.pp)], std::memory_order_release);
+  try {
+    execute_all(run);
+    FEM_CHECK(activations_.alive() == 0, "buffers are alive after the program's last action");
+  } catch (const std::exception& error) {
+    activations_.clear();
+    const auto* known = dynamic_cast<const ExecutionError*>(&error);
+    throw ExecutionError(known ? known->message() : error.what(), comm_.rank(), input.step,
+                         describe(static_cast<std::uint32_t>(run.at)), topology_.place(comm_.rank()));
+  }
+  progress_.leave();
+  return std::move(run.result);
+}
+
+std::string Interpreter::describe(std::uint32_t action) const {
+  const ir::RankProgram* program = current_.load(std::memory_order_acquire);
+  if (!program || action >= program->actions.size()) return "end of the program";
+  return ir::action_text(std::span(program->actions).subspan(action));
+}
+
+void Interpreter::execute_all(Run& run) {
+  while (run.at < run.actions.size()) {
+    const std::size_t size = ir::batch_size(run.actions, run.at);
+    const ir::Action& first = run.actions[run.at];
+    progress_.enter(run.input.step, static_cast<std::uint32_t>(run.at));
+    if (!first.if_finite() || run.result.finite) {
+      if (ir::is_p2p(first.kind)) {
+        exchange(run.actions.subspan(run.at, size));
+      } else {
+        for (std::size_t i = 0; i < size; ++i) execute(run, run.actions[run.at + i]);
+      }
+    }
+    run.at += size;
+  }
+}
+
+void Interpreter::exchange(std::span<const ir::Action> halves) {
+  FEM_CHECK(halves.size() <= kMaxHalves, "a batch of more than four halves");
+  std::array<P2pHalf, kMaxHalves> posted;
+  std::array<at::Tensor, kMaxHalves> buffers;
+  std::array<std::int64_t, kMaxHalves> slots;
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    const ir::Action& half = halves[i];
+    const bool send = ir::is_send(half.kind);
+    const bool forward = half.kind == ir::ActionKind::SendForward || half.kind == ir::ActionKind::RecvForward;
+    // The input of a stage is the output of the one before it: a transfer is known by the slot of what it carries.
+    const bool own_slot = send == forward;
+    const int stage = own_slot ? half.stage : plan_.stages[static_cast<std::size_t>(half.stage)].prev;
+    slots[i] = activations_.index(stage, half.microbatch);
+    if (!send) {
+      buffers[i] = activations_.receive_buffer();
+    } else {
+      buffers[i] = (forward ? activations_.take_output(slots[i]) : activations_.take_gradient(slots[i])).contiguous();
+    }
+    posted[i] = {send, pipeline_[static_cast<std::size_t>(half.peer)], forward ? slots[i] : activations_.slots() + slots[i],
+                 buffers[i].data_ptr(), buffers[i].nbytes()};
+  }
+  comm_.exchange({posted.data(), halves.size()});
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    if (halves[i].kind == ir::ActionKind::RecvForward) activations_.put_output(slots[i], std::move(buffers[i]));
+    if (halves[i].kind == ir::ActionKind::RecvBackward) activations_.put_gradient(slots[i], std::move(buffers[i]));
+  }
+}
+
+const Microbatch& Interpreter::batch(const Run& run, int m) const {
+  return run.input.batches.empty() ? no_batch_ : run.input.batches[static_cast<std::size_t>(m)].batch;
+}
+
+void Interpreter::execute(Run& run, const ir::Action& action) {
+  const int s = action.stage, m = action.microbatch;
+  StepResult& result = run.result;
+  switch (action.kind) {
+    case ir::ActionKind::Forward:
+      return stages_.forward(s, m, batch(run, m), !run.program.forward_only, run.losses);
+    case ir::ActionKind::Backward: return stages_.backward(s, m);
+    case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m);
+    case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m);
+    case ir::ActionKind::ZeroGrad: return update_.zero_grad(s);
+    case ir::ActionKind::ReduceLoss: return reduce_loss(run);
+    case ir::ActionKind::ReduceTiedGrad: return update_.reduce_tied(s);
+    case ir::ActionKind::AllReduce: return update_.all_reduce(s, action.unit, action.group);
+    case ir::ActionKind::GradNorm: return norm(run);
+    case ir::ActionKind::ClipGrad:
+      if (result.finite) update_.clip(s, result.grad_norm, result.metrics.tokens);
+      return;
+    case ir::ActionKind::OptimizerStep: return update_.optimizer_step(s, run.input.lr, run.input.update);
+    case ir::ActionKind::RecvForward:
+    case ir::ActionKind::SendForward:
+    case ir::ActionKind::RecvBackward:
+    case ir::ActionKind::SendBackward: return exchange({&action, 1});
+    case ir::ActionKind::Unshard:
+    case ir::ActionKind::Reshard:
+    case ir::ActionKind::Recompute:
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload:
+    case ir::ActionKind::ReduceScatter: not_executed(action);
+  }
+}
+
+void Interpreter::reduce_loss(Run& run) {
+  StepResult& result = run.result;
+  const bool stop = run.input.stop && run.input.stop->load(std::memory_order_relaxed);
+  result.metrics = run.losses.reduce(comm_, run.input.step, norm_bits_, stop);
+  if (result.metrics.tokens == 0) {
+    result.problem = "no valid target in the whole batch";
+  } else if (!std::isfinite(result.metrics.loss_sum)) {
+    result.problem = run.losses.not_finite() + " is not finite";
+  }
+  result.finite = result.problem.empty();
+}
+
+void Interpreter::norm(Run& run) {
+  StepResult& result = run.result;
+  result.grad_norm = update_.grad_norm(result.metrics.tokens);
+  norm_bits_ = std::bit_cast<std::uint64_t>(result.grad_norm);
+  if (result.finite && !std::isfinite(result.grad_norm))
+    result.problem = "gradient of " + update_.not_finite() + " is not finite";
+  result.finite = result.problem.empty();
+}
+
+}  // namespace fem::exec

@@ -1,0 +1,90 @@
+// Executes one rank's programs: a loop over a flat array of actions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "executor/activations.hpp"
+#include "executor/comm/communicator.hpp"
+#include "executor/comm/progress.hpp"
+#include "executor/data/loader.hpp"
+#include "executor/metrics.hpp"
+#include "executor/parameters.hpp"
+#include "executor/stage_runner.hpp"
+#include "executor/topology.hpp"
+#include "executor/update.hpp"
+#include "ir/plan.hpp"
+
+namespace fem::exec {
+
+// What a run of a program is told.
+struct StepInput {
+  std::int64_t step = 0;    // number of the step, for messages and the agreement of ranks
+  double lr = 0;            // of this update
+  std::int64_t update = 1;  // number of this update, from 1
+  std::span<const LoadedMicrobatch> batches;    // [microbatches]; empty on a rank without first and last stage
+  const std::atomic<bool>* stop = nullptr;      // read at ReduceLoss
+};
+
+// What every rank knows afterwards.
+struct StepResult {
+  StepMetrics metrics;
+  double grad_norm = 0;   // of the normalised gradients; 0 in a forward-only program
+  bool finite = true;     // loss and norm are finite, and some target was valid; otherwise `if finite` actions were skipped
+  std::string problem;    // why not finite, for the log
+};
+
+class Interpreter {
+ public:
+  // Prepares all programs of the plan for the pipeline coordinate of `comm.rank()`. Throws ExecutionError for an action
+  // that this version does not execute. All references must outlive the interpreter.
+  Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
+              Progress& progress);
+
+  // Runs a program from its first to its last action. An error carries rank, step and action, and leaves no buffer alive.
+  StepResult run(const ir::Program& program, const StepInput& input);
+
+  // Buffers alive between programs: 0, or a program leaks.
+  std::int64_t alive_buffers() const { return activations_.alive(); }
+
+ private:
+  struct Run {  // of one program
+    const ir::Program& program;
+    std::span<const ir::Action> actions;
+    const StepInput& input;
+    LossReduction& losses;
+    StepResult result;
+    std::size_t at = 0;  // index of the batch of actions being executed
+  };
+
+  void execute_all(Run& run);
+  void execute(Run& run, const ir::Action& action);
+  void exchange(std::span<const ir::Action> halves);
+  std::string describe(std::uint32_t action) const;
+  const Microbatch& batch(const Run& run, int m) const;
+  void reduce_loss(Run& run);
+  void norm(Run& run);
+
+  const ir::Plan& plan_;
+  const Topology& topology_;
+  Communicator& comm_;
+  Coordinates here_;
+  std::vector<int> pipeline_;  // global rank by pp coordinate
+  Activations activations_;
+  StageRunner stages_;
+  Update update_;
+  std::vector<LossReduction> losses_;  // by program
+  std::uint64_t norm_bits_ = 0;        // of the last gradient norm
+  const Microbatch no_batch_;          // of a rank that reads none
+  std::atomic<const ir::RankProgram*> current_ = nullptr;  // what progress_ speaks of; read by other threads
+  Progress& progress_;
+  ProgressScope describe_;
+};
+
+// Throws ExecutionError naming the first action of the plan that this version does not execute.
+void check_executable(const ir::Plan& plan);
+
+}  // namespace fem::exec

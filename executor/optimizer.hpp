@@ -1,0 +1,38 @@
+// AdamW on the flat buffers of one stage.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "executor/parameters.hpp"
+#include "ir/settings.hpp"
+
+namespace fem::exec {
+
+// AdamW with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2) on fp32 masters and moments. Decay applies
+// to the parameters whose row of ir/units.def says so: matrices, not norms.
+class AdamW {
+ public:
+  // Keeps views of the buffers of `stage`, which must stay where they are.
+  AdamW(const ir::Settings& settings, StageParameters& stage);
+
+  // One update from the gradients as they lie in the accumulators, then the working copies. `update` counts from 1: it
+  // corrects the bias of the moments.
+  void step(double lr, std::int64_t update);
+
+ private:
+  struct Set {
+    double weight_decay = 0;
+    std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
+  };
+  void add(Set& set, UnitParameters& unit, std::size_t i);
+
+  double beta1_, beta2_, eps_;
+  at::Tensor count_;  // fp32 scalar that all parameters share
+  Set decayed_, plain_;
+  StageParameters& stage_;
+};
+
+}  // namespace fem::exec

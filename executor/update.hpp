@@ -1,0 +1,60 @@
+// The second half of a step on one rank: what happens to gradients between the last backward and the new weights.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/comm/communicator.hpp"
+#include "executor/grad_norm.hpp"
+#include "executor/metrics.hpp"
+#include "executor/optimizer.hpp"
+#include "executor/parameters.hpp"
+#include "ir/plan.hpp"
+
+namespace fem::exec {
+
+class Update {
+ public:
+  // All references must outlive the object.
+  Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm);
+
+  void begin_step() { tied_reduced_ = false; }
+
+  // ZeroGrad.
+  void zero_grad(int stage);
+
+  // ReduceTiedGrad: afterwards the accumulators of both copies of the embedding hold the sum of the two, with the same
+  // bits. Where one rank holds both copies, the first call of a step adds and a second one finds it done.
+  void reduce_tied(int stage);
+
+  // AllReduce: sums the accumulators of a stage (unit < 0) or of one unit over the members of the group.
+  void all_reduce(int stage, int unit, ir::Group group);
+
+  // GradNorm: norm of the gradients divided by `tokens`; 0 when tokens is 0.
+  double grad_norm(std::int64_t tokens);
+  // After grad_norm(): the first parameter in global order whose gradient is not finite, and the pipeline coordinate that
+  // holds it, as "NAME on pp 1"; "" when all are finite.
+  std::string not_finite() const;
+
+  // ClipGrad.
+  void clip(int stage, double norm, std::int64_t tokens);
+
+  // OptimizerStep; `update` counts from 1.
+  void optimizer_step(int stage, double lr, std::int64_t update);
+
+ private:
+  StageParameters& stage(int stage);
+  at::Tensor* tied_grad(ir::UnitKind kind);  // null: the copy is on another rank
+
+  const ir::Plan& plan_;
+  Parameters& parameters_;
+  Communicator& comm_;
+  GradNorm norm_;
+  std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
+  at::Tensor tied_scratch_;                         // fp32 [2, vocab, hidden], both copies' gradients in pipeline order
+  bool tied_reduced_ = false;
+};
+
+}  // namespace fem::exec
