@@ -19,9 +19,9 @@ constexpr std::uint32_t kNowhere = 0xffffffffu;
 constexpr int kMaxBatch = 4;
 
 struct RankState {
-  std::vector<Action> items;         // the rank's actions with every half at its first place
-  std::vector<std::uint8_t> taken;   // by item: a receive that has been moved forward
-  std::size_t at = 0;                // the item that runs next or blocks
+  std::vector<Action> items;        // the rank's actions with every half at its first place
+  std::vector<std::uint8_t> taken;  // by item: a receive that has been moved forward
+  std::size_t at = 0;               // the item that runs next or blocks
   bool blocked = false;
   std::array<Action, kMaxBatch - 1> joined;  // receives that share the blocked send's batch; all have arrived
   int joined_count = 0;
@@ -31,7 +31,10 @@ struct RankState {
 class Lowering {
  public:
   Lowering(std::span<const ir::Stage> stages, ir::Program& program, ir::DiagnosticSink& sink)
-      : stages_(stages), program_(program), sink_(sink), ranks_(program.ranks.size()),
+      : stages_(stages),
+        program_(program),
+        sink_(sink),
+        ranks_(program.ranks.size()),
         receive_at_(2 * stages.size() * static_cast<std::size_t>(program.microbatches), kNowhere) {}
 
   bool run() {
@@ -148,8 +151,10 @@ bool Lowering::insert_around(int r, std::span<const Action> actions) {
 bool meet(std::span<const ir::Stage> stages, const Action& send, const Action& receive) {
   if (send.microbatch != receive.microbatch) return false;
   const ir::Stage& from = stages[static_cast<std::size_t>(send.stage)];
-  if (send.kind == ActionKind::SendForward) return receive.kind == ActionKind::RecvForward && from.next == receive.stage;
-  return send.kind == ActionKind::SendBackward && receive.kind == ActionKind::RecvBackward && from.prev == receive.stage;
+  if (send.kind == ActionKind::SendForward)
+    return receive.kind == ActionKind::RecvForward && from.next == receive.stage;
+  return send.kind == ActionKind::SendBackward && receive.kind == ActionKind::RecvBackward &&
+         from.prev == receive.stage;
 }
 
 // The half in which the rank is blocked is done: its batch goes out.
@@ -195,7 +200,8 @@ void Lowering::advance(int r) {
   }
 }
 
-// All ranks are blocked or done. Every rank waits for one other, so following that edge from each rank finds all circles.
+// All ranks are blocked or done. Every rank waits for one other, so following that edge from each rank finds all
+// circles.
 bool Lowering::resolve_circles() {
   std::vector<int> seen_from(ranks_.size(), -1), circle;
   bool any_blocked = false;
@@ -232,9 +238,7 @@ bool Lowering::resolve(std::span<const int> circle) {
     both |= blocked_in_send(i) && blocked_in_send(next(i));
   }
   if (!any) return report_circle(circle);
-  auto takes = [&](std::size_t sender) {
-    return blocked_in_send(sender) && (!both || blocked_in_send(next(sender)));
-  };
+  auto takes = [&](std::size_t sender) { return blocked_in_send(sender) && (!both || blocked_in_send(next(sender))); };
   std::vector<int> done;
   for (std::size_t i = 0; i < circle.size(); ++i) {
     if (!takes(i)) continue;
@@ -269,7 +273,8 @@ bool Lowering::take(int r, int sender) {
     return true;
   }
   if (rank.joined_count == kMaxBatch - 1) {
-    // The batch is full. Its receives arrived while the send had not met its other side, so they may as well come before.
+    // The batch is full. Its receives arrived while the send had not met its other side, so they may as well come
+    // before.
     rank.out.insert(rank.out.end(), rank.joined.begin(), rank.joined.end());
     rank.joined_count = 0;
   }

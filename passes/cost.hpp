@@ -12,7 +12,8 @@ class CostModel {
 
   // Time of one action that is no point-to-point half on the rank that runs it. `overlapped` is the second member of an
   // overlapped pair (the Backward of a ForwardBackward), else null; the time is that of the pair.
-  virtual double action(const ir::Plan& plan, int rank, const ir::Action& action, const ir::Action* overlapped) const = 0;
+  virtual double action(const ir::Plan& plan, int rank, const ir::Action& action,
+                        const ir::Action* overlapped) const = 0;
 
   // Time from the moment when both sides are ready to the arrival of one half at the receiver.
   virtual double transfer(const ir::Plan& plan, int from, int to, const ir::Action& half) const = 0;

@@ -26,7 +26,8 @@ struct OptionInfo {
   std::string_view doc;
 };
 
-// Values of a pass's options, defaults filled in. Asking for a name that is not in the pass's rows is a programming error.
+// Values of a pass's options, defaults filled in. Asking for a name that is not in the pass's rows is a programming
+// error.
 class PassOptions {
  public:
   explicit PassOptions(std::span<const OptionInfo> rows);
@@ -91,12 +92,13 @@ struct PassTiming {
 
 struct RunOptions {
   std::function<void(std::string_view pass, const ir::Plan& plan)> after;  // after each pass, verified
-  std::vector<std::string> disabled;          // optimisations to leave out
-  std::vector<PassTiming>* timings = nullptr;  // receives one row per pass that ran
+  std::vector<std::string> disabled;                                       // optimisations to leave out
+  std::vector<PassTiming>* timings = nullptr;                              // receives one row per pass that ran
 };
 
-// Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. On failure, false:
-// the sink holds the pass's or the verifier's errors, and a note that names the pass; the plan is then not to be used.
+// Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. On failure,
+// false: the sink holds the pass's or the verifier's errors, and a note that names the pass; the plan is then not to be
+// used.
 bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options = {});
 
 }  // namespace fem::passes

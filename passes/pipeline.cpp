@@ -12,8 +12,8 @@ std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' ||
-         c == '/';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+         c == '.' || c == '/';
 }
 
 bool read_integer(std::string_view text, std::int64_t& value) {
@@ -65,8 +65,7 @@ class Parser {
   std::optional<Pipeline> parse() {
     const int errors_before = sink_.errors();
     skip_blanks();
-    if (!done())
-      do {
+    if (!done()) do {
         if (!parse_call()) return std::nullopt;
       } while (accept(','));
     if (!done()) {

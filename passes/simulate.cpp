@@ -32,8 +32,8 @@ struct Event {
 struct RankState {
   std::size_t at = 0, size = 0;  // the batch that runs next or blocks
   double clock = 0, batch_end = 0;
-  int pending = 0;               // halves of the current batch whose other side has not come
-  std::int32_t awaited = -1;     // a rank that this one waits for
+  int pending = 0;            // halves of the current batch whose other side has not come
+  std::int32_t awaited = -1;  // a rank that this one waits for
   bool blocked = false, in_collective = false;
   int in_flight = 0;
   bool started = false;
@@ -43,8 +43,12 @@ class Simulator {
  public:
   Simulator(const ir::Plan& plan, const ir::Program& program, const CostModel& costs, ir::DiagnosticSink& sink,
             SimulateOptions options)
-      : plan_(plan), program_(program), costs_(costs), sink_(sink),
-        serial_(options.communication == Communication::Rendezvous), ranks_(program.ranks.size()) {
+      : plan_(plan),
+        program_(program),
+        costs_(costs),
+        sink_(sink),
+        serial_(options.communication == Communication::Rendezvous),
+        ranks_(program.ranks.size()) {
     const std::size_t slots = 2 * plan.stages.size() * static_cast<std::size_t>(program.microbatches);
     events_.resize(slots);
     collective_.resize(ir::kGroups);
@@ -94,7 +98,8 @@ class Simulator {
   ir::DiagnosticSink& sink_;
   bool serial_;
   std::vector<RankState> ranks_;
-  std::vector<Event> events_;  // Rendezvous: by message, when its first side came; Asynchronous: by result, when it was made
+  std::vector<Event>
+      events_;  // Rendezvous: by message, when its first side came; Asynchronous: by result, when it was made
   std::vector<Collective> collective_;
   std::vector<int> runnable_;
   Simulation result_;
@@ -136,8 +141,10 @@ bool Simulator::check_operands() {
     for (const Action& a : actions(r)) {
       if (!is_busy(a.kind) && !ir::is_p2p(a.kind)) continue;
       bool ok = a.stage >= 0 && a.stage < stages && a.microbatch >= 0 && a.microbatch < program_.microbatches;
-      if (ok && (a.kind == ActionKind::SendForward || a.kind == ActionKind::RecvBackward)) ok = stage(a.stage).next >= 0;
-      if (ok && (a.kind == ActionKind::SendBackward || a.kind == ActionKind::RecvForward)) ok = stage(a.stage).prev >= 0;
+      if (ok && (a.kind == ActionKind::SendForward || a.kind == ActionKind::RecvBackward))
+        ok = stage(a.stage).next >= 0;
+      if (ok && (a.kind == ActionKind::SendBackward || a.kind == ActionKind::RecvForward))
+        ok = stage(a.stage).prev >= 0;
       if (ok && ir::is_p2p(a.kind)) ok = a.peer >= 0 && a.peer < ranks && a.peer != r;
       if (ok) continue;
       sink_.error({}, "program " + program_.name + ", rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) +

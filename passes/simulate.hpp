@@ -29,8 +29,8 @@ struct RankTimes {
   double first_start = 0, last_end = 0;
   double busy = 0;         // time in compute actions
   double waiting = 0;      // last_end - first_start - busy
-  int peak_in_flight = 0;  // microbatches of single stages (chunks): +1 at a forward's start, -1 at the end of Backward or
-                           // BackwardWeight (forward-only programs: at the forward's end)
+  int peak_in_flight = 0;  // microbatches of single stages (chunks): +1 at a forward's start, -1 at the end of Backward
+                           // or BackwardWeight (forward-only programs: at the forward's end)
 };
 
 struct Bubble {

@@ -14,18 +14,27 @@ constexpr auto names(T... name) {
 // One namespace per pass: the names that its row refers to, and its option rows.
 #define PASS(name, in, out, needs, conflicts, optimisation, doc) \
   namespace pass_##name {                                        \
-  constexpr auto kNeeds = names(needs);                          \
-  constexpr auto kConflicts = names(conflicts);                  \
-  constexpr OptionInfo kOptions[] = {
+    constexpr auto kNeeds = names(needs);                        \
+    constexpr auto kConflicts = names(conflicts);                \
+    constexpr OptionInfo kOptions[] = {
 #define OPTION(pass, name, type, value, choices, doc) {#name, OptionType::type, value, choices, doc},
-#define END_PASS(name) {}};  /* a last, empty row: an array may not have none */ \
-  }
+#define END_PASS(name) \
+  {}                   \
+  };                   \
+  }  // the last row is empty: an array may not be
 #include "passes/passes.def"
 
 constexpr PassInfo kPasses[] = {
-#define PASS(name, in, out, needs, conflicts, optimisation, doc)                           \
-  {#name, ir::Level::in, ir::Level::out, pass_##name::kNeeds, pass_##name::kConflicts, optimisation, \
-   std::span(pass_##name::kOptions).first(std::size(pass_##name::kOptions) - 1), doc, run_##name},
+#define PASS(name, in, out, needs, conflicts, optimisation, doc)                 \
+  {#name,                                                                        \
+   ir::Level::in,                                                                \
+   ir::Level::out,                                                               \
+   pass_##name::kNeeds,                                                          \
+   pass_##name::kConflicts,                                                      \
+   optimisation,                                                                 \
+   std::span(pass_##name::kOptions).first(std::size(pass_##name::kOptions) - 1), \
+   doc,                                                                          \
+   run_##name},
 #define OPTION(...)
 #define END_PASS(...)
 #include "passes/passes.def"
