@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by tests/run.sh and examples/quickstart.sh: installs what is missing, configures and builds.
 # The caller has set -euo pipefail.
 #
@@ -28,8 +29,10 @@ fem_missing_packages() {
 }
 
 fem_install_packages() {
-  command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
-    fem_die "apt-get is missing: packages are installed on Debian 12 only; elsewhere install what cmake/packages.txt names"
+  local tool
+  for tool in dpkg-query apt-get; do
+    command -v $tool >/dev/null || fem_die "$tool is missing: a Debian 12 machine is needed"
+  done
   local missing log as_root=()
   missing=$(fem_missing_packages | tr '\n' ' ')
   missing=${missing% }
@@ -102,7 +105,8 @@ fem_pip_failure() {
 fem_bootstrap() {
   [ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || fem_die "HOME is not set: no place for the cache"
   FEM_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/femtotron
-  mkdir -p "$FEM_CACHE" 2>/dev/null && [ -w "$FEM_CACHE" ] || fem_die "cannot write the cache folder $FEM_CACHE"
+  mkdir -p "$FEM_CACHE" 2>/dev/null || fem_die "cannot make the cache folder $FEM_CACHE"
+  [ -w "$FEM_CACHE" ] || fem_die "cannot write the cache folder $FEM_CACHE"
   fem_install_packages
   fem_make_venv
 }
@@ -114,9 +118,18 @@ fem_build() {
   torch=$(echo "$FEM_VENV"/lib/python3*/site-packages/torch)
   log=$FEM_ROOT/build/$preset.configure.log
   mkdir -p "$FEM_ROOT/build"
-  (cd "$FEM_ROOT" && cmake --preset "$preset" -DFEM_TORCH_DIR="$torch" -DFEM_CCACHE_DIR="$FEM_CACHE/ccache") >"$log" 2>&1 ||
-    fem_die "configuring failed: $(grep -m1 -A3 'femtotron:.*not found\|CMake Error' "$log" | tr -s '\n ' ' ')(see $log)"
-  grep '^-- femtotron:' "$log" | sed 's/^-- //'
-  fem_say "building build/$preset ${*:-(everything)}"
-  (cd "$FEM_ROOT" && NINJA_STATUS="[%f/%t %es] " cmake --build "build/$preset" ${1:+--target "$@"})
+  (cd "$FEM_ROOT" && cmake --preset "$preset" -DFEM_TORCH_DIR="$torch" -DFEM_CCACHE_DIR="$FEM_CACHE/ccache") \
+    >"$log" 2>&1 || fem_die "$(fem_configure_failure "$log")"
+  sed -n 's/^-- \(femtotron: .*\)/\1/p' "$log"
+  fem_say "building build/$preset: ${*:-everything}"
+  (cd "$FEM_ROOT" && NINJA_STATUS='[%f/%t %es] ' ninja -C "build/$preset" -j "$(nproc)" "$@") ||
+    fem_die "building build/$preset failed"
+}
+
+# One line for a failed configuration: our own message where there is one, else CMake's first error.
+fem_configure_failure() {
+  local line
+  line=$(sed -n '/^  femtotron: /,/^$/p' "$1" | tr -s '\n ' ' ')  # CMake wraps long messages
+  [ -n "$line" ] || line=" femtotron: CMake failed: $(grep -m1 -A2 '^CMake Error' "$1" | tr -s '\n ' ' ')"
+  printf '%s(see %s)' "${line# femtotron: }" "$1"
 }
