@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -123,6 +124,29 @@ void make_folder(const fs::path& path) {
 void rename_path(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) system_error("rename " + from.string() + " to", to, errno);
   flush_folder(folder_of(to));
+}
+
+bool path_exists(const fs::path& path) {
+  std::error_code error;
+  const bool there = fs::exists(path, error);
+  if (error) system_error("look up", path, error.value());
+  return there;
+}
+
+std::uint64_t file_bytes(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error) system_error("take the size of", path, error.value());
+  return bytes;
+}
+
+std::vector<fs::path> list_folder(const fs::path& path) {
+  std::error_code error;
+  std::vector<fs::path> entries;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) entries.push_back(at->path());
+  if (error) system_error("list folder", path, error.value());
+  std::ranges::sort(entries);
+  return entries;
 }
 
 void remove_tree(const fs::path& path) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fem::exec {
 
@@ -56,6 +58,11 @@ void make_folder(const std::filesystem::path& path);
 
 // Renames a folder or file within one file system and flushes the folder that holds `to`.
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Whether there is anything under that name. Unlike the standard library's, the three throw ExecutionError.
+bool path_exists(const std::filesystem::path& path);
+std::uint64_t file_bytes(const std::filesystem::path& path);
+std::vector<std::filesystem::path> list_folder(const std::filesystem::path& path);  // sorted
 
 // Removes a file or folder with all that it holds; no error where there is nothing.
 void remove_tree(const std::filesystem::path& path);
