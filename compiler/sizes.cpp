@@ -1,0 +1,201 @@
+#include "compiler/sizes.hpp"
+
+#include <array>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "compiler/nearest_values.hpp"
+#include "ir/plan.hpp"
+
+namespace fem::compiler {
+namespace {
+
+constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int16_t>::max() - 1;  // of stages and units
+
+struct IntegerRange {
+  std::string_view section, key;
+  std::int64_t low, high;
+};
+constexpr std::array kIntegers = {
+    IntegerRange{"model", "layers", 1, kMaxIndex - 2},      IntegerRange{"model", "hidden", 1, kMaxSize},
+    IntegerRange{"model", "intermediate", 1, kMaxSize},     IntegerRange{"model", "heads", 1, kMaxSize},
+    IntegerRange{"model", "kv_heads", 0, kMaxSize},         IntegerRange{"model", "head_dim", 0, kMaxSize},
+    IntegerRange{"model", "vocab", 1, kMaxSize},            IntegerRange{"parallel", "pp", 1, kMaxIndex},
+    IntegerRange{"parallel", "dp", 1, kMaxSize},            IntegerRange{"parallel", "tp", 1, kMaxSize},
+    IntegerRange{"parallel", "cp", 1, kMaxSize},            IntegerRange{"parallel", "ep", 1, kMaxSize},
+    IntegerRange{"schedule", "chunks", 0, kMaxIndex},       IntegerRange{"batch", "global", 1, kMaxSize},
+    IntegerRange{"batch", "micro", 1, kMaxSize},            IntegerRange{"batch", "seq_len", 1, kMaxSize},
+    IntegerRange{"optimizer", "warmup_steps", 0, kMaxSize}, IntegerRange{"run", "steps", 0, kMaxSize},
+    IntegerRange{"run", "eval_interval", 0, kMaxSize},      IntegerRange{"run", "eval_steps", 1, kMaxSize},
+    IntegerRange{"run", "log_interval", 1, kMaxSize},
+};
+
+struct RealRange {
+  std::string_view section, key;
+  double low, high;
+  bool open_low, open_high;  // the bound itself is outside
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::array kReals = {
+    RealRange{"model", "norm_eps", 0, kInfinity, true, true},     RealRange{"model", "rope_theta", 0, kInfinity, true, true},
+    RealRange{"model", "init_std", 0, kInfinity, false, true},    RealRange{"optimizer", "lr", 0, kInfinity, false, true},
+    RealRange{"optimizer", "min_lr", 0, kInfinity, false, true},  RealRange{"optimizer", "beta1", 0, 1, false, true},
+    RealRange{"optimizer", "beta2", 0, 1, false, true},           RealRange{"optimizer", "eps", 0, kInfinity, true, true},
+    RealRange{"optimizer", "weight_decay", 0, kInfinity, false, true},
+    RealRange{"optimizer", "clip_norm", 0, kInfinity, false, true},
+};
+
+class SizeCheck {
+ public:
+  SizeCheck(const Configuration& configuration, ir::DiagnosticSink& sink)
+      : configuration_(configuration), settings_(configuration.settings()), sink_(sink) {}
+
+  bool run() {
+    const int errors = sink_.errors();
+    check_ranges();
+    if (sink_.errors() > errors) return false;  // the rest divides by these numbers
+    check_model();
+    check_tensor_parallel();
+    check_batch();
+    return sink_.errors() == errors;
+  }
+
+ private:
+  void error(std::initializer_list<std::string_view> keys, std::string message) {
+    configuration_.error(sink_, keys, std::move(message));
+  }
+
+  template <class Value>
+  Value value(std::string_view section, std::string_view key) {
+    ir::Settings copy = settings_;
+    return *std::get<Value*>(ir::find_setting(section, key)->at(copy));
+  }
+
+  void check_ranges() {
+    for (const IntegerRange& range : kIntegers) {
+      const auto x = value<std::int64_t>(range.section, range.key);
+      if (x >= range.low && x <= range.high) continue;
+      const std::string key = fmt::format("{}.{}", range.section, range.key);
+      error({key}, fmt::format("{}={} is not in {}..{}", key, x, range.low, range.high));
+    }
+    for (const RealRange& range : kReals) {
+      const double x = value<double>(range.section, range.key);
+      const bool low = range.open_low ? x > range.low : x >= range.low;
+      const bool high = range.open_high ? x < range.high : x <= range.high;
+      if (low && high) continue;
+      const std::string key = fmt::format("{}.{}", range.section, range.key);
+      error({key}, fmt::format("{}={} must be {} {}{}", key, x, range.open_low ? "greater than" : "at least", range.low,
+                               range.high < kInfinity ? fmt::format(" and less than {}", range.high) : ""));
+    }
+  }
+
+  void check_model() {
+    const auto& model = settings_.model;
+    if (model.head_dim == 0 && model.hidden % model.heads != 0) {
+      error({"model.hidden", "model.heads"},
+            fmt::format("model.hidden={} is not a multiple of model.heads={}{} (or set model.head_dim)", model.hidden,
+                        model.heads, nearest_multiples(model.hidden, model.heads)));
+    } else if (const auto dim = model.head_dim ? model.head_dim : model.hidden / model.heads; dim % 2 != 0) {
+      error({"model.head_dim", "model.hidden", "model.heads"},
+            fmt::format("the width of a head is {}, but the rotary embedding turns pairs: it must be even", dim));
+    }
+    if (model.kv_heads != 0 && model.heads % model.kv_heads != 0) {
+      error({"model.kv_heads", "model.heads"},
+            fmt::format("model.heads={} is not a multiple of model.kv_heads={}{}", model.heads, model.kv_heads,
+                        nearest_divisors(model.kv_heads, model.heads)));
+    }
+  }
+
+  void check_tensor_parallel() {
+    const auto& [model, parallel] = std::tie(settings_.model, settings_.parallel);
+    const std::int64_t kv_heads = model.kv_heads ? model.kv_heads : model.heads;
+    const std::array<std::pair<std::string_view, std::int64_t>, 3> divided = {
+        {{"model.heads", model.heads}, {"model.kv_heads", kv_heads}, {"model.intermediate", model.intermediate}}};
+    for (const auto& [key, size] : divided) {
+      if (size % parallel.tp == 0) continue;
+      error({"parallel.tp", key}, fmt::format("{}={} is not a multiple of parallel.tp={}{}", key, size, parallel.tp,
+                                              nearest_divisors(parallel.tp, size)));
+    }
+    if (parallel.dp % parallel.ep != 0) {
+      error({"parallel.ep", "parallel.dp"},
+            fmt::format("parallel.dp={} is not a multiple of parallel.ep={}{}", parallel.dp, parallel.ep,
+                        nearest_divisors(parallel.ep, parallel.dp)));
+    }
+  }
+
+  void check_batch() {
+    const auto& [batch, parallel] = std::tie(settings_.batch, settings_.parallel);
+    const std::int64_t unit = parallel.dp * batch.micro;
+    if (batch.global % unit != 0) {
+      error({"batch.global", "batch.micro", "parallel.dp"},
+            fmt::format("batch.global={} is not a multiple of dp*micro={}{}", batch.global, unit,
+                        nearest_multiples(batch.global, unit)));
+    }
+    if (batch.seq_len % parallel.cp != 0) {
+      error({"batch.seq_len", "parallel.cp"},
+            fmt::format("batch.seq_len={} is not a multiple of parallel.cp={}{}", batch.seq_len, parallel.cp,
+                        nearest_multiples(batch.seq_len, parallel.cp)));
+    }
+  }
+
+  const Configuration& configuration_;
+  const ir::Settings& settings_;
+  ir::DiagnosticSink& sink_;
+};
+
+std::vector<std::int64_t> even_division(std::int64_t layers, int parts) {
+  std::vector<std::int64_t> blocks(static_cast<std::size_t>(parts), layers / parts);
+  const std::int64_t extra = layers % parts;
+  for (std::int64_t i = 0; i < extra; ++i) ++blocks[static_cast<std::size_t>((parts - extra) / 2 + i)];
+  return blocks;
+}
+
+}  // namespace
+
+bool check_sizes(const Configuration& configuration, ir::DiagnosticSink& sink) {
+  return SizeCheck(configuration, sink).run();
+}
+
+std::optional<std::vector<std::int64_t>> divide_layers(const Configuration& configuration, int parts,
+                                                       ir::DiagnosticSink& sink) {
+  constexpr std::string_view kKey = "parallel.layers_per_stage";
+  const std::int64_t layers = configuration.settings().model.layers;
+  const std::vector<std::int64_t>& given = configuration.settings().parallel.layers_per_stage;
+  if (given.empty()) {
+    if (layers >= parts) return even_division(layers, parts);
+    configuration.error(sink, {"model.layers", "parallel.pp", "schedule.chunks"},
+                        fmt::format("model.layers={} is less than the {} stages (pp={} x chunks={}); nearest: {} (or "
+                                    "fewer ranks or chunks)",
+                                    layers, parts, configuration.settings().parallel.pp,
+                                    parts / configuration.settings().parallel.pp, parts));
+    return std::nullopt;
+  }
+  if (given.size() != static_cast<std::size_t>(parts)) {
+    configuration.error(sink, {kKey},
+                        fmt::format("{}=[{}] has {} stages, the layout has {} (pp={} x chunks={})", kKey,
+                                    fmt::join(given, ", "), given.size(), parts, configuration.settings().parallel.pp,
+                                    parts / configuration.settings().parallel.pp));
+    return std::nullopt;
+  }
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    // The first stage has the embedding and the last the head: those may go without a block.
+    const std::int64_t least = i == 0 || i + 1 == given.size() ? 0 : 1;
+    if (given[i] < least || given[i] > layers) {
+      configuration.error(sink, {kKey}, fmt::format("{}: stage {} has {} blocks of {}, at least {} is needed", kKey, i,
+                                                    given[i], layers, least));
+      return std::nullopt;
+    }
+    sum += given[i];
+  }
+  if (sum == layers) return given;
+  configuration.error(sink, {kKey}, fmt::format("{}=[{}] adds up to {} blocks, model.layers={}", kKey,
+                                                fmt::join(given, ", "), sum, layers));
+  return std::nullopt;
+}
+
+}  // namespace fem::compiler
