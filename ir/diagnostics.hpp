@@ -1,4 +1,4 @@
-// Errors in what the user wrote: a position, a sentence, the line with a caret, and an invariant's code where one exists.
+// Errors in what the user wrote: a position, a sentence, the line with a caret, an invariant's code where one exists.
 #pragma once
 
 #include <cstddef>

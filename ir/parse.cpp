@@ -21,7 +21,9 @@ enum class Part { Settings, Stages, Programs };
 class Parser {
  public:
   Parser(const SourceText& source, DiagnosticSink& sink, PlanLocations& locations)
-      : source_(source), report_(source, sink), actions_(report_), locations_(locations) {}
+      : source_(source), report_(source, sink), actions_(report_), locations_(locations) {
+    locations_.section_line.resize(setting_sections().size());
+  }
 
   std::optional<Plan> parse() {
     if (source_.text().size() > static_cast<std::size_t>(kMost32)) {
@@ -101,6 +103,7 @@ class Parser {
       if (seen == section.name) return report_.error(cursor.column(), "a second line of " + quote(section.name));
     }
     sections_.push_back(section.name);
+    locations_.section_line[static_cast<std::size_t>(&section - setting_sections().data())] = report_.line;
     cursor.skip(section.name.size());
     std::vector<std::string_view> keys;
     while (!cursor.at_end()) {
@@ -201,6 +204,8 @@ class Parser {
     in_rank_ = false;
     plan_.programs.push_back(std::move(p));
     locations_.action.emplace_back();
+    locations_.program_line.push_back(report_.line);
+    locations_.rank_line.emplace_back();
     return true;
   }
 
@@ -210,6 +215,7 @@ class Parser {
     if (!next_index(cursor, "rank", ranks.size()) || !end(cursor)) return false;
     ranks.emplace_back();
     locations_.action.back().emplace_back();
+    locations_.rank_line.back().push_back(report_.line);
     in_rank_ = true;
     return true;
   }

@@ -79,7 +79,10 @@ struct ActionLine {
 };
 struct PlanLocations {
   std::vector<std::vector<std::vector<ActionLine>>> action;  // [program][rank][action]
-  std::vector<int> stage_line;
+  std::vector<int> section_line;             // [section of settings.def], 0: the header leaves it out
+  std::vector<int> stage_line;               // [stage]
+  std::vector<int> program_line;             // [program]
+  std::vector<std::vector<int>> rank_line;   // [program][rank]
 };
 
 }  // namespace fem::ir

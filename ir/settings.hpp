@@ -54,7 +54,8 @@ std::span<const SettingInfo> setting_table();        // in file order
 const SettingInfo* find_setting(std::string_view section, std::string_view key);  // nullptr: no such row
 
 // The value as it stands in a plan's header: integers in decimal, the shortest decimal that reads back to the same
-// double, true or false, lists as 1,2,3 ("" when empty), texts quoted with "..." where they hold a blank, a quote or nothing.
+// double, true or false, lists as 1,2,3 ("" when empty), texts quoted with "..." where they hold a blank, a quote, #,
+// a backslash, a control byte, or nothing.
 std::string setting_text(const Settings& settings, const SettingInfo& row);
 
 // Sets the value from its text (unquoted). On failure returns the reason ("not an integer", "not one of fp32|bf16",

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "ir/units.hpp"
+#include "ir/verify_checks.hpp"
+
+namespace fem::ir::verifying {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+constexpr double kAboveZero = std::numeric_limits<double>::min();  // the least positive number: zero is excluded
+constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
+constexpr double kMostInt = 9007199254740992.0;  // 2^53: integers up to here are exact as double
+constexpr double kMostUnits = std::numeric_limits<std::int16_t>::max() - 2;
+constexpr double kMostRanks = std::numeric_limits<std::int16_t>::max();
+constexpr double kMostSize = 1 << 24;
+
+struct Limit {
+  std::string_view section, key;
+  double least, most;
+};
+
+constexpr auto kLimits = std::to_array<Limit>({
+    {"model", "layers", 1, kMostUnits},
+    {"model", "hidden", 1, kMostSize},
+    {"model", "intermediate", 1, kMostSize},
+    {"model", "heads", 1, kMostSize},
+    {"model", "kv_heads", 0, kMostSize},
+    {"model", "head_dim", 0, kMostSize},
+    {"model", "vocab", 1, kMostSize},
+    {"model", "norm_eps", 0, kNoLimit},
+    {"model", "rope_theta", kAboveZero, kNoLimit},
+    {"model", "init_std", 0, kNoLimit},
+    {"parallel", "pp", 1, kMostRanks},
+    {"parallel", "dp", 1, kMostRanks},
+    {"parallel", "tp", 1, kMostRanks},
+    {"parallel", "cp", 1, kMostRanks},
+    {"parallel", "ep", 1, kMostRanks},
+    {"schedule", "chunks", 0, kMostUnits},
+    {"batch", "global", 1, kMostInt},
+    {"batch", "micro", 1, kMostSize},
+    {"batch", "seq_len", 1, kMostSize},
+    {"optimizer", "lr", 0, kNoLimit},
+    {"optimizer", "min_lr", 0, kNoLimit},
+    {"optimizer", "warmup_steps", 0, kMostInt},
+    {"optimizer", "beta1", 0, kBelowOne},
+    {"optimizer", "beta2", 0, kBelowOne},
+    {"optimizer", "eps", kAboveZero, kNoLimit},
+    {"optimizer", "weight_decay", 0, kNoLimit},
+    {"optimizer", "clip_norm", 0, kNoLimit},
+    {"run", "steps", 0, kMostInt},
+    {"run", "eval_interval", 0, kMostInt},
+    {"run", "eval_steps", 0, kMostInt},
+    {"run", "log_interval", 1, kMostInt},
+});
+
+std::optional<double> as_number(const Settings& settings, const SettingInfo& row) {
+  // One accessor serves readers and writers; here it is only read through.
+  const SettingRef ref = row.at(const_cast<Settings&>(settings));
+  if (const auto* integer = std::get_if<setting_type::Int*>(&ref)) return static_cast<double>(**integer);
+  if (const auto* real = std::get_if<setting_type::Real*>(&ref)) return **real;
+  return std::nullopt;
+}
+
+std::string limit_text(const Limit& limit) {
+  const auto number = [](double v) { return std::to_string(static_cast<std::int64_t>(v)); };
+  if (limit.least == kAboveZero) return "must be above 0";
+  if (limit.most == kBelowOne) return "must be at least 0 and below 1";
+  if (limit.most == kNoLimit || limit.most == kMostInt) return "must be at least " + number(limit.least);
+  return "must be between " + number(limit.least) + " and " + number(limit.most);
+}
+
+void check_limits(const Settings& settings, Report& report) {
+  for (const Limit& limit : kLimits) {
+    const SettingInfo* row = find_setting(limit.section, limit.key);
+    const std::optional<double> value = row ? as_number(settings, *row) : std::nullopt;
+    if (value && *value >= limit.least && *value <= limit.most && std::isfinite(*value)) continue;
+    const std::string text = row ? setting_text(settings, *row) : "";
+    report.settings(Code::V01, limit.section,
+                    std::string(limit.section) + "." + std::string(limit.key) + " = " + text + " " + limit_text(limit));
+  }
+  for (const SettingInfo& row : setting_table()) {
+    if (row.choices.empty()) continue;
+    Settings copy;
+    const std::string text = setting_text(settings, row);
+    if (const std::string reason = set_from_text(copy, row, text); !reason.empty()) {
+      report.settings(Code::V01, row.section,
+                      std::string(row.section) + "." + std::string(row.key) + " = " + text + " is " + reason);
+    }
+  }
+}
+
+struct Quotient {
+  std::string_view section;
+  std::string dividend;
+  std::int64_t a;
+  std::string divisor;
+  std::int64_t b;
+};
+
+void check_divisions(const Settings& s, Report& report) {
+  const UnitDims d = unit_dims(s);
+  const Quotient quotients[] = {
+      {"model", "model.heads", d.heads, "model.kv_heads", d.kv_heads},
+      {"model", "model.heads", d.heads, "parallel.tp", s.parallel.tp},
+      {"model", "model.kv_heads", d.kv_heads, "parallel.tp", s.parallel.tp},
+      {"model", "model.intermediate", d.intermediate, "parallel.tp", s.parallel.tp},
+      {"parallel", "parallel.dp", s.parallel.dp, "parallel.ep", s.parallel.ep},
+      {"batch", "batch.seq_len", s.batch.seq_len, "parallel.cp", s.parallel.cp},
+  };
+  for (const Quotient& q : quotients) {
+    if (q.a % q.b == 0) continue;
+    report.settings(Code::V01, q.section,
+                    q.dividend + " = " + std::to_string(q.a) + " is not a multiple of " + q.divisor + " = " +
+                        std::to_string(q.b));
+  }
+  if (s.model.head_dim == 0 && s.model.hidden % s.model.heads != 0) {
+    report.settings(Code::V01, "model",
+                    "model.hidden = " + std::to_string(s.model.hidden) + " is not a multiple of model.heads = " +
+                        std::to_string(s.model.heads) + " and model.head_dim is not set");
+  } else if (d.head_dim % 2 != 0) {
+    report.settings(Code::V01, "model", "the width of a head is " + std::to_string(d.head_dim) +
+                                            ", but the rotary embedding turns pairs: it must be even");
+  }
+}
+
+// Sizes in bytes and operations are computed in 64 bits everywhere else; here they are estimated without overflow.
+void check_magnitude(const Settings& s, Report& report) {
+  constexpr double kMost = 1152921504606846976.0;  // 2^60
+  const double hidden = std::max({static_cast<double>(s.model.hidden), static_cast<double>(s.model.intermediate),
+                                  static_cast<double>(s.model.heads) * static_cast<double>(unit_dims(s).head_dim)});
+  const double tokens = static_cast<double>(s.batch.micro) * static_cast<double>(s.batch.seq_len);
+  const double widest = std::max(hidden, static_cast<double>(s.model.vocab));
+  const double parameters = 9 * hidden * hidden * static_cast<double>(s.model.layers) + 2 * widest * hidden;
+  const double operations = 32 * tokens * hidden * (widest + static_cast<double>(s.batch.seq_len));
+  if (parameters >= kMost) report.settings(Code::V01, "model", "the model's parameters do not fit into 64 bits");
+  if (operations >= kMost) {
+    report.settings(Code::V01, "batch", "the operations of one microbatch do not fit into 64 bits: batch.micro * "
+                                        "batch.seq_len = " + std::to_string(s.batch.micro * s.batch.seq_len));
+  }
+  const auto& p = s.parallel;
+  const double ranks = static_cast<double>(p.pp) * static_cast<double>(p.dp) * static_cast<double>(p.tp) *
+                       static_cast<double>(p.cp);
+  if (ranks > std::numeric_limits<std::int32_t>::max()) {
+    report.settings(Code::V01, "parallel", "pp * dp * tp * cp = more than 2147483647 ranks");
+  }
+}
+
+bool is_name(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return letter || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  });
+}
+
+void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
+  const Program& program = plan.programs[index];
+  if (program.microbatches < 1) {
+    report.program(Code::V04, index, "microbatches = " + std::to_string(program.microbatches) + " must be at least 1");
+    return;
+  }
+  const std::int64_t expected = microbatches(plan.settings);
+  if (!program.forward_only && program.microbatches != expected) {
+    report.program(Code::V04, index,
+                   "microbatches = " + std::to_string(program.microbatches) +
+                       ", but batch.global / (dp * batch.micro) = " + std::to_string(expected));
+    return;
+  }
+  // A microbatch runs forward through the stages of one of at most two directions. A number that the actions cannot
+  // cover is refused here, before it sizes any table.
+  std::size_t actions = 0;
+  for (const RankProgram& rank : program.ranks) actions += rank.actions.size();
+  const std::size_t per_microbatch = std::max<std::size_t>(1, plan.stages.size() / 2);
+  if (static_cast<std::size_t>(program.microbatches) * per_microbatch > actions) {
+    report.program(Code::V04, index,
+                   "microbatches = " + std::to_string(program.microbatches) + " over " +
+                       std::to_string(plan.stages.size()) + " stages, but the program has only " +
+                       std::to_string(actions) + " actions");
+  }
+}
+
+}  // namespace
+
+void check_settings(const Plan& plan, Report& report) {
+  check_limits(plan.settings, report);
+  if (report.errors() > 0) return;
+  check_divisions(plan.settings, report);
+  check_magnitude(plan.settings, report);
+}
+
+void check_programs(const Plan& plan, Report& report) {
+  const Settings& s = plan.settings;
+  if (plan.programs.empty()) report.plan(Code::V04, "the plan has no program");
+  if (s.batch.global % s.parallel.dp != 0 || s.batch.global / s.parallel.dp % s.batch.micro != 0) {
+    report.settings(Code::V04, "batch",
+                    "batch.global = " + std::to_string(s.batch.global) + " is not a multiple of dp * batch.micro = " +
+                        std::to_string(s.parallel.dp) + " * " + std::to_string(s.batch.micro));
+  }
+  for (std::size_t i = 0; i < plan.programs.size(); ++i) {
+    const Program& program = plan.programs[i];
+    if (!is_name(program.name)) {
+      report.program(Code::V04, i, "a program's name consists of letters, digits, '_', '-' and '.'");
+    }
+    if (plan.find(program.name) != &program) report.program(Code::V04, i, "a second program of this name");
+    if (program.ranks.size() != static_cast<std::size_t>(s.parallel.pp)) {
+      report.program(Code::V04, i,
+                     std::to_string(program.ranks.size()) + " ranks, but parallel.pp = " +
+                         std::to_string(s.parallel.pp));
+    }
+    check_microbatches(plan, i, report);
+  }
+}
+
+}  // namespace fem::ir::verifying
