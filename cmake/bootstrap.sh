@@ -24,7 +24,8 @@ fem_missing_packages() {
   wanted=$(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$FEM_PACKAGES" | sort -u)
   # dpkg-query fails when a package is unknown and still prints the others.
   # shellcheck disable=SC2086
-  installed=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' $wanted 2>/dev/null | sed -n 's/^ii *//p' | sort -u || true)
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' $wanted 2>/dev/null |
+    sed -n 's/^ii *//p' | sort -u || true)
   comm -23 <(printf '%s\n' "$wanted") <(printf '%s\n' "$installed")
 }
 

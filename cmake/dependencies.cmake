@@ -1,4 +1,5 @@
-# Libraries. What is missing and needed stops here with one line; what may be missing is left out and its no_*.cpp built.
+# Libraries. What is missing and needed stops here with one line; what may be missing is left out, and its no_*.cpp is
+# built.
 
 # fem_require(package debian_package): find_package, or one line that says what to install.
 macro(fem_require package debian)

@@ -28,7 +28,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(fem_options INTERFACE -fpch-preprocess)  # ccache needs it to see through a precompiled header
 endif()
 if(FEM_SANITIZE)
-  target_compile_options(fem_options INTERFACE -fsanitize=${FEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(fem_options INTERFACE
+    -fsanitize=${FEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(fem_options INTERFACE -fsanitize=${FEM_SANITIZE})
 endif()
 

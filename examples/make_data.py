@@ -5,8 +5,8 @@
     make_data.py --out build/data one.txt two.txt    a document is a file
 
 A token is a byte of UTF-8 (0 to 255); 256 ends each document, so the model's vocabulary is 257. Every n-th document is
-held out (--held-out). Written are OUT/train.bin, OUT/train.idx, OUT/heldout.bin and OUT/heldout.idx in Megatron's indexed
-format. Exit codes: 0 fine, 1 an error in the input, 2 usage.
+held out (--held-out). Written are OUT/train.bin, OUT/train.idx, OUT/heldout.bin and OUT/heldout.idx in Megatron's
+indexed format. Exit codes: 0 fine, 1 an error in the input, 2 usage.
 """
 import argparse
 import os
@@ -39,7 +39,8 @@ def read_bible():
         raise InputError("the program 'bible' is missing: install the Debian package bible-kjv")
     run = subprocess.run([program, "-f", "Gen1:1-Rev22:21"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if run.returncode != 0:
-        raise InputError(f"{program} failed with exit code {run.returncode}: {run.stderr.decode(errors='replace').strip()}")
+        message = run.stderr.decode(errors="replace").strip()
+        raise InputError(f"{program} failed with exit code {run.returncode}: {message}")
     return split_chapters(run.stdout.decode("utf-8"), program)
 
 
@@ -83,8 +84,8 @@ def split_held_out(documents, every):
     train = [d for i, d in enumerate(documents) if i % every != every - 1]
     held_out = documents[every - 1::every]
     if not train or not held_out:
-        raise InputError(f"{len(documents)} documents cannot be split with every {every}th held out: give more documents "
-                         "or a smaller --held-out (at least 2)")
+        raise InputError(f"{len(documents)} documents cannot be split with every {every}th held out: give more "
+                         "documents or a smaller --held-out (at least 2)")
     return train, held_out
 
 
@@ -137,7 +138,8 @@ def write_dataset(prefix, documents):
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the token files")
-    parser.add_argument("--held-out", type=int, default=20, metavar="N", help="hold out every N-th document (default 20)")
+    parser.add_argument("--held-out", type=int, default=20, metavar="N",
+                        help="hold out every N-th document (default 20)")
     parser.add_argument("text", nargs="*", metavar="FILE", help="text files, one document each; none: the Bible")
     options = parser.parse_args(arguments)
     if options.held_out < 2:

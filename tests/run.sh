@@ -2,8 +2,8 @@
 # Installs what is missing, builds everything and runs all tests:  bash tests/run.sh [ctest arguments]
 #
 # Without arguments: first the tests that need no LibTorch under AddressSanitizer and UndefinedBehaviorSanitizer
-# (build/asan), then every test but the benchmarks in build/release. With arguments, such as -L fast or -R parse, they go
-# to ctest and only build/release is run.
+# (build/asan), then every test but the benchmarks in build/release. With arguments, such as -L fast or -R parse, they
+# go to ctest and only build/release is run.
 set -euo pipefail
 # shellcheck source=cmake/bootstrap.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../cmake/bootstrap.sh"

@@ -1,5 +1,5 @@
-"""examples/make_data.py: the layout of its files (Megatron-LM, megatron/core/datasets/indexed_dataset.py), its split and
-its errors. The reader here is written from the format's description and shares no code with the script."""
+"""examples/make_data.py: the layout of its files (Megatron-LM, megatron/core/datasets/indexed_dataset.py), its split
+and its errors. The reader here is written from the format's description and shares no code with the script."""
 import importlib.util
 import os
 import struct

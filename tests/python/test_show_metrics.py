@@ -9,11 +9,15 @@ from pathlib import Path
 SCRIPT = Path(os.environ["FEM_SOURCE"]) / "examples" / "show_metrics.py"
 
 
+def run(*arguments):
+    return subprocess.run([sys.executable, "-B", str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
+
+
 def show(text):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_text(text, encoding="utf-8")
-        return subprocess.run([sys.executable, "-B", str(SCRIPT), str(path)], capture_output=True, text=True, check=False)
+        return run(str(path))
 
 
 class ShowMetrics(unittest.TestCase):
@@ -36,7 +40,7 @@ class ShowMetrics(unittest.TestCase):
             self.assertIn(words, result.stderr)
 
     def test_usage(self):
-        self.assertEqual(subprocess.run([sys.executable, "-B", str(SCRIPT)], capture_output=True, check=False).returncode, 2)
+        self.assertEqual(run().returncode, 2)
 
 
 if __name__ == "__main__":
