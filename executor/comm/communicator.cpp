@@ -3,9 +3,8 @@
 #include "executor/comm/communicator.hpp"
 
 #include <algorithm>
-#include <cstring>
 
-#include "executor/error.hpp"
+#include "executor/comm/checks.hpp"
 
 namespace fem::exec {
 namespace {
@@ -36,7 +35,7 @@ void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::La
   std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
 
   std::size_t begin = 0;
-  for (; data.size() - begin >= members; ) {
+  while (data.size() - begin >= members) {
     const std::size_t block = std::min(kChunk, (data.size() - begin) / members);
     float* part = data.data() + begin;
     float* received = grow(scratch, members * block);
@@ -57,9 +56,7 @@ void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::La
 void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
   const auto members = static_cast<std::size_t>(group_size(group));
   const auto own = static_cast<std::size_t>(group_rank(group));
-  FEM_CHECK(data.size() % members == 0, "reduce_scatter_sum over " + std::string(ir::name(group)) + ": " +
-                                            std::to_string(data.size()) + " elements are not " +
-                                            std::to_string(members) + " equal blocks");
+  check_equal_blocks(*this, group, data.size());
   if (members == 1) return;
   std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
 

@@ -10,6 +10,8 @@ std::string_view name(OperationKind kind) {
     case OperationKind::all_to_all: return "all_to_all";
     case OperationKind::broadcast: return "broadcast";
     case OperationKind::barrier: return "barrier";
+    case OperationKind::all_reduce: return "all_reduce";
+    case OperationKind::reduce_scatter: return "reduce_scatter";
   }
   return "?";
 }
@@ -26,6 +28,8 @@ std::string text(const Operation& operation) {
       break;
     case OperationKind::all_gather:
     case OperationKind::all_to_all:
+    case OperationKind::all_reduce:
+    case OperationKind::reduce_scatter:
       text += " over " + std::string(ir::name(operation.group)) + " with blocks of " +
               std::to_string(operation.bytes) + " bytes";
       break;

@@ -12,7 +12,16 @@
 
 namespace fem::exec {
 
-enum class OperationKind : std::uint8_t { none, exchange, all_gather, all_to_all, broadcast, barrier };
+enum class OperationKind : std::uint8_t {
+  none,
+  exchange,
+  all_gather,
+  all_to_all,
+  broadcast,
+  barrier,
+  all_reduce,      // these two where a backend has sums of its own
+  reduce_scatter,
+};
 std::string_view name(OperationKind kind);
 
 struct Operation {
