@@ -6,7 +6,7 @@ namespace {
 using enum ResourceKind;
 
 constexpr std::array<ActionInfo, kActionKinds> kTable{{
-#define ACTION(name, operands, lane, reads, writes, kills, doc) \
+#define ACTION_ROW(name, operands, lane, reads, writes, kills, doc) \
   {#name, operands, Lane::lane, reads, writes, kills, doc},
 #include "ir/actions.def"
 }};

@@ -10,12 +10,12 @@
 namespace fem::ir {
 
 enum class ActionKind : std::uint8_t {
-#define ACTION(name, ...) name,
+#define ACTION_ROW(name, ...) name,
 #include "ir/actions.def"
 };
 
 inline constexpr int kActionKinds = 0
-#define ACTION(...) +1
+#define ACTION_ROW(...) +1
 #include "ir/actions.def"
     ;
 
