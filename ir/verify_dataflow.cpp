@@ -190,7 +190,8 @@ class RankDataflow {
   void define(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses_[static_cast<std::size_t>(a.kind)].defines) {
       each(a, kind, [&](std::int64_t index, int s) {
-        if (state(index).held) twice(i, kind, index, s, a.microbatch);
+        const bool assumed = state(index).by == 0 && !is_persistent(kind);
+        if (state(index).held && !assumed) twice(i, kind, index, s, a.microbatch);
         state(index) = {static_cast<std::uint32_t>(i + 1), true};
       });
     }
@@ -209,7 +210,7 @@ class RankDataflow {
   void not_held(const Action& a, std::size_t i, ResourceKind kind, std::int64_t index, int s) {
     const std::string what = text(kind, s, a.microbatch);
     const State found = state(index);
-    state(index).held = true;  // one error for one cause
+    state(index) = {0, true};  // as if it were there: one error for one cause
     if (found.by > 0) {
       return report_.action(Code::V18, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
                                                      " has freed");

@@ -55,12 +55,12 @@ class LaneCheck {
     }
     const std::size_t target = list[wait.count - 1];
     if (target > wait.action) {
-      return report_.action(Code::V24, place(wait.action), text + " means " + report_.at(place(target)) +
+      return report_.action(Code::V24, place(wait.action), text + " means " + report_.batch_at(place(target)) +
                                                                ", which stands later in the program");
     }
     awaited_[static_cast<std::size_t>(wait.lane)][wait.count - 1] = true;
     if (rank_program_.actions[target].label != wait.count) {
-      report_.action(Code::V24, place(target), "is awaited by " + report_.at(place(wait.action)) +
+      report_.action(Code::V24, place(target), "is awaited by " + report_.batch_at(place(wait.action)) +
                                                    " and must carry the label @" + std::to_string(wait.count));
     }
   }

@@ -46,7 +46,7 @@ void Report::rank(Code code, std::size_t program, std::size_t rank, std::string 
       "program " + plan_.programs[program].name + ", rank " + std::to_string(rank));
 }
 
-std::span<const Action> Report::batch(Place place) const {
+std::span<const Action> Report::from(Place place) const {
   const std::span<const Action> actions = plan_.programs[place.program].ranks[place.rank].actions;
   return actions.subspan(place.action);
 }
@@ -61,13 +61,16 @@ void Report::action(Code code, Place place, std::string message) {
   const int column = line > 0 ? source_.locations->action[place.program][place.rank][place.action].column : 0;
   say(code, line, column, std::move(message),
       "program " + plan_.programs[place.program].name + ", rank " + std::to_string(place.rank) + ", action " +
-          std::to_string(place.action) + " (" + action_text(batch(place)) + ")");
+          std::to_string(place.action) + " (" + action_text(from(place).first(1)) + ")");
 }
 
-std::string Report::at(Place place) const {
+std::string Report::at(Place place) const { return numbered(action_text(from(place).first(1)), place); }
+
+std::string Report::batch_at(Place place) const { return numbered(action_text(from(place)), place); }
+
+std::string Report::numbered(std::string text, Place place) const {
   const int line = line_of(place);
-  return action_text(batch(place)) + (line > 0 ? " (line " + std::to_string(line) + ")"
-                                               : " (action " + std::to_string(place.action) + ")");
+  return text + (line > 0 ? " (line " + std::to_string(line) + ")" : " (action " + std::to_string(place.action) + ")");
 }
 
 void Report::finish() {

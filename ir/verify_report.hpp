@@ -19,7 +19,7 @@ inline constexpr int kCodes = 0
 #include "ir/invariants.def"
     ;
 
-// An action of the plan: the first half where it stands for a whole batch.
+// An action of the plan; inside a batch one half.
 struct Place {
   std::size_t program = 0, rank = 0, action = 0;
 };
@@ -37,6 +37,8 @@ class Report {
 
   // "Forward s1 m3 (line 17)" or "Forward s1 m3 (action 17)", for use inside a message.
   std::string at(Place place) const;
+  // The same for the whole batch that begins there.
+  std::string batch_at(Place place) const;
 
   int errors() const { return errors_; }
   // Says how many errors of each kind were left out: a broken plan breaks a rule many times over.
@@ -47,7 +49,8 @@ class Report {
 
   bool take(Code code);  // counts the error; false: not shown any more
   void say(Code code, int line, int column, std::string message, std::string place);
-  std::span<const Action> batch(Place place) const;
+  std::span<const Action> from(Place place) const;
+  std::string numbered(std::string text, Place place) const;
   int line_of(Place place) const;  // 0: unknown
 
   const Plan& plan_;
