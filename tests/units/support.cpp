@@ -1,0 +1,170 @@
+#include "support.hpp"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/triu.h>
+#include <ATen/ops/zeros.h>
+
+namespace fem::exec::test {
+namespace {
+
+// Results are promised for one intra-op thread per rank.
+class OneThread : public ::testing::Environment {
+  void SetUp() override { at::set_num_threads(1); }
+};
+[[maybe_unused]] const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
+
+at::ScalarType compute_of(const Shape& s) { return std::string_view(s.compute) == "bf16" ? at::kBFloat16 : at::kFloat; }
+
+at::Tensor norm(const at::Tensor& x, const at::Tensor& w, double eps) {
+  return x * at::rsqrt((x * x).mean(-1, true) + eps) * w;
+}
+
+// Rotate-half, as in Hugging Face's modeling_llama.py: x cos + rotate_half(x) sin. x [micro, heads, seq, head_dim].
+at::Tensor rotate(const at::Tensor& x, double theta) {
+  const auto half = x.size(-1) / 2;
+  const auto wide = at::TensorOptions().dtype(at::kDouble);
+  const auto frequency = at::pow(theta, at::arange(half, wide) * (-1.0 / static_cast<double>(half)));
+  const auto angle = at::outer(at::arange(x.size(-2), wide), frequency);
+  const auto both = at::cat(Tensors{angle, angle}, -1);
+  const auto turned = at::cat(Tensors{-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+  return x * both.cos() + turned * both.sin();
+}
+
+at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p, const at::Tensor& x) {
+  const auto eps = settings.model.norm_eps, theta = settings.model.rope_theta;
+  const auto heads = [&](const at::Tensor& t, std::int64_t n) {
+    return t.view({s.micro, s.seq_len, n, s.head_dim}).transpose(1, 2);
+  };
+  const auto group = s.heads / s.kv_heads;
+  const auto n1 = norm(x, p[0], eps);
+  const auto q = rotate(heads(at::linear(n1, p[1]), s.heads), theta);
+  const auto k = rotate(heads(at::linear(n1, p[2]), s.kv_heads), theta).repeat_interleave(group, 1);
+  const auto v = heads(at::linear(n1, p[3]), s.kv_heads).repeat_interleave(group, 1);
+  const auto future = at::triu(at::ones({s.seq_len, s.seq_len}, at::kBool), 1);
+  const auto scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(s.head_dim));
+  const auto weights = at::softmax(scores.masked_fill(future, -INFINITY), -1);
+  const auto mid =
+      x + at::linear(at::matmul(weights, v).transpose(1, 2).reshape({s.micro, s.seq_len, s.heads * s.head_dim}), p[4]);
+  const auto n2 = norm(mid, p[5], eps);
+  return mid + at::linear(at::silu(at::linear(n2, p[6])) * at::linear(n2, p[7]), p[8]);
+}
+
+}  // namespace
+
+std::string describe(const Shape& s) {
+  return std::string(s.compute) + "_seq" + std::to_string(s.seq_len) + "_hidden" + std::to_string(s.hidden) + "_heads" +
+         std::to_string(s.heads) + "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
+}
+
+void PrintTo(const Shape& shape, std::ostream* out) { *out << describe(shape); }
+
+ir::Settings settings_of(const Shape& shape) {
+  ir::Settings settings;
+  settings.model.layers = 1;
+  settings.model.hidden = shape.hidden;
+  settings.model.intermediate = shape.intermediate;
+  settings.model.heads = shape.heads;
+  settings.model.kv_heads = shape.kv_heads;
+  settings.model.head_dim = shape.head_dim;
+  settings.model.vocab = shape.vocab;
+  settings.batch.global = settings.batch.micro = shape.micro;
+  settings.batch.seq_len = shape.seq_len;
+  settings.precision.compute = shape.compute;
+  return settings;
+}
+
+Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed) {
+  const auto settings = settings_of(shape);
+  const auto dims = ir::unit_dims(settings);
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  const auto type = compute_of(shape);
+  const auto normal = [&](at::IntArrayRef sizes, double mean, double std) {
+    return at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)).mul_(std).add_(mean).to(type);
+  };
+  Inputs in;
+  for (const auto& row : ir::info(ir::unit_kind(settings, unit)).params) {
+    const auto rows = row.rows(dims), cols = row.cols(dims);
+    in.params.push_back(cols ? normal({rows, cols}, 0, 0.2) : normal({rows}, 1, 0.2));
+  }
+  const std::int64_t activation[] = {shape.micro, shape.seq_len, shape.hidden};
+  if (unit != kEmbedding) in.x = normal(activation, 0, 1);
+  if (unit != kHead) in.dy = normal(activation, 0, 1);
+  const std::int64_t batch[] = {shape.micro, shape.seq_len};
+  in.batch.tokens = at::randint(0, shape.vocab, batch, generator, at::TensorOptions().dtype(at::kLong));
+  in.batch.targets = at::randint(0, shape.vocab, batch, generator, at::TensorOptions().dtype(at::kLong));
+  return in;
+}
+
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in) {
+  const auto settings = settings_of(shape);
+  const auto trio = make_unit(settings, unit, {});
+  Results r;
+  Tensors saved, work;
+  r.y = trio->forward(in.params, in.x, in.batch, &saved, &r.loss);
+  r.saved = saved;
+  r.dx = trio->backward_input(in.params, in.dy, &saved, &work);
+  EXPECT_TRUE(saved.empty());
+  r.work = work;
+  for (const auto& p : in.params) r.grads.push_back(at::zeros(p.sizes(), at::kFloat));
+  trio->backward_weight(&work, r.grads);
+  EXPECT_TRUE(work.empty());
+  return r;
+}
+
+Results reference(const Shape& shape, std::int64_t unit, const Inputs& in) {
+  const auto settings = settings_of(shape);
+  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).detach().clone().requires_grad_(true); };
+  Tensors params;
+  for (const auto& p : in.params) params.push_back(leaf(p));
+  const auto x = in.x.defined() ? leaf(in.x) : at::Tensor();
+  Results r;
+  if (unit == kHead) {
+    const auto logits = at::linear(norm(x, params[0], settings.model.norm_eps), params[1]).view({-1, shape.vocab});
+    const auto loss = at::cross_entropy_loss(logits, in.batch.targets.view(-1), {}, at::Reduction::Sum, kIgnoredTarget);
+    loss.backward();
+    r.loss.loss = loss.item<double>();
+    r.loss.tokens = in.batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
+  } else {
+    r.y = unit == kEmbedding ? at::embedding(params[0], in.batch.tokens) : block(shape, settings, params, x);
+    r.y.backward(in.dy.to(at::kDouble));
+  }
+  if (x.defined()) r.dx = x.grad();
+  for (const auto& p : params) r.grads.push_back(p.grad());
+  return r;
+}
+
+double relative_error(const at::Tensor& a, const at::Tensor& b) {
+  EXPECT_EQ(a.sizes(), b.sizes());
+  const auto wide = b.detach().to(at::kDouble);
+  const auto largest = wide.abs().max().item<double>();
+  const auto difference = (a.detach().to(at::kDouble) - wide).abs().max().item<double>();
+  return largest > 0 ? difference / largest : difference;
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  return !a.defined() || at::equal(a, b);
+}
+
+}  // namespace fem::exec::test

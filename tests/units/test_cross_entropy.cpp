@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "executor/error.hpp"
+#include "executor/units/cross_entropy.hpp"
+#include "support.hpp"
+
+namespace fem::exec::test {
+namespace {
+
+at::Tensor ids(std::vector<std::int64_t> values) {
+  auto t = at::zeros({static_cast<std::int64_t>(values.size())}, at::kLong);
+  std::copy(values.begin(), values.end(), t.mutable_data_ptr<std::int64_t>());
+  return t;
+}
+
+// Equal logits: every token costs log(vocab), and the gradient is 1/vocab, less 1 at the target.
+TEST(CrossEntropy, EqualLogitsCostTheLogarithmOfTheVocabulary) {
+  for (const std::int64_t vocab : {1, 2, 7, 257, 1000}) {
+    const auto logits = at::full({3, vocab}, 5.0f);
+    const auto targets = ids({0, vocab - 1, kIgnoredTarget});
+    const auto out = cross_entropy_forward(logits, targets);
+    EXPECT_EQ(out.sum.tokens, 2);
+    EXPECT_NEAR(out.sum.loss, 2 * std::log(static_cast<double>(vocab)), 2e-6);
+    cross_entropy_backward(logits, out.lse, targets);
+    EXPECT_NEAR(logits[0][0].item<float>(), 1.0 / static_cast<double>(vocab) - 1, 1e-6);
+    EXPECT_NEAR(logits[1][0].item<float>(), 1.0 / static_cast<double>(vocab) - (vocab == 1), 1e-6);
+    EXPECT_EQ(logits[2].abs().max().item<float>(), 0);
+  }
+}
+
+// softmax of {1000, 0} is {1, e^-1000}: no overflow, and the loss of the second is their difference.
+TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
+  auto logits = at::zeros({2, 2}, at::kFloat);
+  logits.select(1, 0).fill_(1000);
+  EXPECT_EQ(cross_entropy_forward(logits, ids({1, 0})).sum.loss, 1000.0);
+}
+
+// Losses of the valid tokens alone enter, unweighted: one sum of 6 tokens equals the sums of 5 and of 1.
+TEST(CrossEntropy, UnequalMicrobatchesAddUp) {
+  const auto logits = at::randn({8, 11}, at::kFloat);
+  const std::vector<std::int64_t> target = {1, 2, 3, 4, 10, kIgnoredTarget, kIgnoredTarget, 0};
+  const auto whole = cross_entropy_forward(logits, ids(target)).sum;
+  const auto first = cross_entropy_forward(logits.narrow(0, 0, 4), ids({target.begin(), target.begin() + 4})).sum;
+  const auto second = cross_entropy_forward(logits.narrow(0, 4, 4), ids({target.begin() + 4, target.end()})).sum;
+  EXPECT_EQ(whole.tokens, 6);
+  EXPECT_EQ(first.tokens, 4);
+  EXPECT_EQ(second.tokens, 2);
+  EXPECT_NEAR(whole.loss, first.loss + second.loss, 1e-6 * whole.loss);
+}
+
+TEST(CrossEntropy, ATargetOutsideTheVocabularyIsNamed) {
+  const auto logits = at::zeros({2, 5}, at::kFloat);
+  for (const std::int64_t bad : {5, -1, -99}) {
+    try {
+      cross_entropy_forward(logits, ids({0, bad}));
+      FAIL() << bad;
+    } catch (const ExecutionError& e) {
+      const std::string what = e.what();
+      EXPECT_NE(what.find("target " + std::to_string(bad) + " at token 1"), std::string::npos) << what;
+      EXPECT_NE(what.find("vocabulary of 5"), std::string::npos) << what;
+    }
+  }
+}
+
+TEST(CrossEntropy, AllTargetsIgnoredGiveExactZeros) {
+  for (const char* compute : {"fp32", "bf16"}) {
+    const Shape shape{.compute = compute};
+    auto in = inputs_of(shape, kHead);
+    in.batch.targets.fill_(kIgnoredTarget);
+    const auto r = run_unit(shape, kHead, in);
+    EXPECT_EQ(r.loss.loss, 0);
+    EXPECT_EQ(r.loss.tokens, 0);
+    EXPECT_EQ(r.dx.to(at::kFloat).abs().max().item<float>(), 0);
+    for (const auto& grad : r.grads) EXPECT_EQ(grad.abs().max().item<float>(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace fem::exec::test

@@ -1,0 +1,73 @@
+// Every unit's forward, input gradient and weight gradients against autograd in fp64.
+#include <gtest/gtest.h>
+
+#include "support.hpp"
+
+namespace fem::exec::test {
+namespace {
+
+// Relative to the largest entry. fp32: 24-bit significands through at most a dozen chained sums. bf16: 8 bits; a value is
+// rounded by 2^-9 at up to ten places on its way, and sums of both signs (a norm's gradient) cancel down to a fraction of
+// their terms.
+double tolerance(const Shape& shape) { return std::string_view(shape.compute) == "bf16" ? 6 * 0x1p-8 : 1e-5; }
+
+class Gradients : public ::testing::TestWithParam<Shape> {
+ protected:
+  void compare(std::int64_t unit, const Inputs& in) {
+    const auto& shape = GetParam();
+    const auto got = run_unit(shape, unit, in), want = reference(shape, unit, in);
+    const auto limit = tolerance(shape);
+    ASSERT_EQ(got.y.defined(), want.y.defined());
+    if (want.y.defined()) {
+      EXPECT_LE(relative_error(got.y, want.y), limit) << "forward";
+    }
+    ASSERT_EQ(got.dx.defined(), want.dx.defined());
+    if (want.dx.defined()) {
+      EXPECT_EQ(got.dx.scalar_type(), in.x.scalar_type());
+      EXPECT_LE(relative_error(got.dx, want.dx), limit) << "input gradient";
+    }
+    for (std::size_t i = 0; i < want.grads.size(); ++i)
+      EXPECT_LE(relative_error(got.grads[i], want.grads[i]), limit) << "gradient of parameter " << i;
+    EXPECT_EQ(got.loss.tokens, want.loss.tokens);
+    EXPECT_NEAR(got.loss.loss, want.loss.loss, limit * std::abs(want.loss.loss));
+  }
+};
+
+TEST_P(Gradients, Embedding) {
+  auto in = inputs_of(GetParam(), kEmbedding);
+  in.batch.tokens.view(-1).slice(0, 0, std::nullopt, 3).fill_(1);  // a repeated token gathers several rows
+  compare(kEmbedding, in);
+}
+
+TEST_P(Gradients, Block) { compare(kBlock, inputs_of(GetParam(), kBlock)); }
+
+TEST_P(Gradients, Head) { compare(kHead, inputs_of(GetParam(), kHead)); }
+
+TEST_P(Gradients, HeadWithIgnoredTargets) {
+  auto in = inputs_of(GetParam(), kHead);
+  in.batch.targets.view(-1).slice(0, 0, std::nullopt, 3).fill_(kIgnoredTarget);
+  compare(kHead, in);
+}
+
+const Shape kShapes[] = {
+    {},
+    {.kv_heads = 2},
+    {.kv_heads = 1},
+    {.micro = 3, .seq_len = 33, .hidden = 64, .intermediate = 96, .heads = 4, .kv_heads = 2, .head_dim = 16},
+    {.micro = 1, .seq_len = 130, .hidden = 30, .intermediate = 17, .heads = 3, .kv_heads = 3, .head_dim = 20, .vocab = 5},
+    {.micro = 1, .seq_len = 1, .hidden = 8, .intermediate = 8, .heads = 2, .kv_heads = 1, .head_dim = 2, .vocab = 2},
+};
+
+std::string shape_name(const ::testing::TestParamInfo<Shape>& info) { return describe(info.param); }
+
+std::vector<Shape> in_format(const char* compute) {
+  std::vector<Shape> shapes(std::begin(kShapes), std::end(kShapes));
+  for (auto& shape : shapes) shape.compute = compute;
+  return shapes;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fp32, Gradients, ::testing::ValuesIn(in_format("fp32")), shape_name);
+INSTANTIATE_TEST_SUITE_P(Bf16, Gradients, ::testing::ValuesIn(in_format("bf16")), shape_name);
+
+}  // namespace
+}  // namespace fem::exec::test
