@@ -133,7 +133,7 @@ class Parser {
     const int value_column = cursor.column();
     const std::optional<std::string> value = cursor.value();
     if (!value) {
-      return report_.error(cursor.column(), "unclosed quotes or an unknown escape; known are \\\", \\\\ and \\xHH");
+      return report_.error(cursor.column(), "unclosed quotes or an unknown escape; known are \\\" \\\\ and \\xHH");
     }
     const std::string reason = set_from_text(plan_.settings, *row, *value);
     if (reason.empty()) return true;

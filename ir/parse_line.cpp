@@ -41,7 +41,7 @@ std::optional<std::string> Cursor::value() {
 
 std::optional<std::string> Cursor::quoted_value() {
   std::string out;
-  ++at_;
+  const std::size_t opening = at_++;
   while (at_ < line_.size() && line_[at_] != '"') {
     if (line_[at_] != '\\') {
       out += line_[at_++];
@@ -58,7 +58,10 @@ std::optional<std::string> Cursor::quoted_value() {
       return std::nullopt;
     }
   }
-  if (at_ == line_.size()) return std::nullopt;
+  if (at_ == line_.size()) {
+    at_ = opening;
+    return std::nullopt;
+  }
   skip(1);
   return out;
 }

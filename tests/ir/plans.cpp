@@ -127,7 +127,9 @@ void insert_messages(const Plan& plan, Program& program) {
   const auto index = [&](int s, const Action& a) {
     return static_cast<std::size_t>(s) * m + static_cast<std::size_t>(a.microbatch);
   };
-  const auto out = [&](int rank) -> std::vector<Action>& { return program.ranks[static_cast<std::size_t>(rank)].actions; };
+  const auto out = [&](int rank) -> std::vector<Action>& {
+    return program.ranks[static_cast<std::size_t>(rank)].actions;
+  };
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t r = 0; r < before.size(); ++r) {

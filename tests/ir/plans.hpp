@@ -27,8 +27,8 @@ std::string name(const PlanShape& shape);
 
 // A train and an eval program at the stage level.
 Plan stage_plan(const PlanShape& shape);
-// The same at the communication level. Sends and receives are inserted in the order of one run of the whole world, which
-// is an order that cannot deadlock.
+// The same at the communication level. Sends and receives are inserted in the order of one run of the whole world,
+// which is an order that cannot deadlock.
 Plan communication_plan(const PlanShape& shape);
 
 std::vector<PlanShape> all_shapes();

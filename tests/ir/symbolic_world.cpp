@@ -223,7 +223,8 @@ class World {
       if (plan_.stages[s].prev < 0) copies.push_back(static_cast<int>(s));
       if (plan_.stages[s].next < 0) copies.push_back(static_cast<int>(s));
     }
-    const auto first = static_cast<std::size_t>(stage(copies[0]).pp), last = static_cast<std::size_t>(stage(copies[1]).pp);
+    const auto first = static_cast<std::size_t>(stage(copies[0]).pp);
+    const auto last = static_cast<std::size_t>(stage(copies[1]).pp);
     for (const std::size_t r : {first, last}) {
       if (ranks_[r].at == program_.ranks[r].actions.size()) throw Failure{"a rank has ended before a tied reduction"};
       if (program_.ranks[r].actions[ranks_[r].at].kind != ActionKind::ReduceTiedGrad) return false;

@@ -1,4 +1,5 @@
-// Executes the programs of a plan with hashes in place of tensors: an oracle for the verifier that shares no code with it.
+// Executes the programs of a plan with hashes in place of tensors: an oracle for the verifier that shares no code with
+// it.
 // Messages are matched by their order alone, as NCCL does; every rank runs its program serially.
 #pragma once
 

@@ -182,8 +182,9 @@ TEST(Corruption, NothingCrashesTheVerifier) {
       case 0: stage.*fields[below(random, 6)] = value; break;
       case 1: {
         const SettingInfo& row = setting_table()[below(random, setting_table().size())];
-        if (row.type == SettingType::Int) *std::get<setting_type::Int*>(row.at(plan.settings)) = n % 2 ? INT64_MAX : value;
-        if (row.type == SettingType::Real) *std::get<setting_type::Real*>(row.at(plan.settings)) = -1.0 / value;
+        const SettingRef ref = row.at(plan.settings);
+        if (auto* integer = std::get_if<setting_type::Int*>(&ref)) **integer = n % 2 ? INT64_MAX : value;
+        if (auto* real = std::get_if<setting_type::Real*>(&ref)) **real = -1.0 / value;
         break;
       }
       case 2: plan.programs[0].microbatches = n % 2 ? INT32_MAX : value; break;
@@ -191,7 +192,8 @@ TEST(Corruption, NothingCrashesTheVerifier) {
       case 4:
         plan.level = Level::Lane;
         plan.programs[0].ranks[0].waits = {{static_cast<std::uint32_t>(below(random, 30)),
-                                            static_cast<Lane>(below(random, kLanes)), static_cast<std::uint32_t>(value)}};
+                                            static_cast<Lane>(below(random, kLanes)),
+                                            static_cast<std::uint32_t>(value)}};
         break;
       default:
         plan.level = static_cast<Level>(below(random, 4));
