@@ -7,8 +7,8 @@
 
 namespace fem::exec {
 
-// Position p turns the pair (x[i], x[i + head_dim/2]) by the angle p * theta^(-2i/head_dim). Inverse frequencies, angles
-// and the rotation itself are fp32 whatever the compute format.
+// Position p turns the pair (x[i], x[i + head_dim/2]) by the angle p * theta^(-2i/head_dim). Inverse frequencies,
+// angles and the rotation itself are fp32 whatever the compute format.
 class Rotary {
  public:
   // Fills the table of positions 0 .. seq_len-1. An odd head_dim is an error.

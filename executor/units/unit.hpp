@@ -1,4 +1,4 @@
-// A unit of the model (embedding, block, head) as a trio of explicit functions: forward, input gradient, weight gradient.
+// A unit of the model (embedding, block, head) as a trio of functions: forward, input gradient, weight gradient.
 // Parameters never go on an autograd tape; what the forward keeps is listed in ir/units.def and nothing else is kept.
 #pragma once
 
@@ -28,8 +28,8 @@ struct Microbatch {
 };
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
-// Loss of one microbatch before any normalisation: sum of token losses (fp32 per token, summed in fixed blocks, fp64
-// across blocks) and the number of targets that are not ignored.
+// Loss of one microbatch before any normalisation: sum of token losses (fp32 per token, summed in fp64 in token
+// order) and the number of targets that are not ignored.
 struct LossSum {
   double loss = 0;
   std::int64_t tokens = 0;
@@ -49,8 +49,9 @@ class Unit {
   virtual at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& x, const Microbatch& batch,
                              Tensors* saved, LossSum* loss) const = 0;
 
-  // dy is undefined for the head; the result is undefined for the embedding. Consumes *saved (releases what is no longer
-  // needed) and leaves in *work exactly the tensors that units.def lists for BackwardWeight. Does no weight product.
+  // dy is undefined for the head; the result is undefined for the embedding. Consumes *saved: releases what is no
+  // longer needed and may overwrite what is not x or the batch. Leaves in *work exactly the tensors that units.def
+  // lists for BackwardWeight; some are dy, x or saved tensors themselves. Does no weight product.
   virtual at::Tensor backward_input(std::span<const at::Tensor> params, const at::Tensor& dy, Tensors* saved,
                                     Tensors* work) const = 0;
 

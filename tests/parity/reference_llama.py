@@ -3,9 +3,10 @@
 
     reference_llama.py --weights DIR --batches FILE --seq-len 16 --global-batch 8 --steps 20 --lr 1e-3 ...
 
-DIR holds config.json and model.safetensors with Hugging Face's names, FILE int64 tokens [steps, global batch, seq_len + 1].
-Prints one JSON object a line: step (from 1), loss, grad_norm (before clipping), lr. Shares no code with Femtotron and knows
-nothing of pipelines, microbatches or replicas: a step is one forward and backward over the global batch.
+DIR holds config.json and model.safetensors with Hugging Face's names, FILE int64 tokens
+[steps, global batch, seq_len + 1]. Prints one JSON object a line: step (from 1), loss, grad_norm (before clipping), lr.
+Shares no code with Femtotron and knows nothing of pipelines, microbatches or replicas: a step is one forward and
+backward over the global batch.
 """
 import argparse
 import json
@@ -59,10 +60,12 @@ class Attention(nn.Module):
 
     def forward(self, x):
         batch, seq_len, _ = x.shape
-        q, k, v = (
-            projection(x).view(batch, seq_len, heads, self.head_dim).transpose(1, 2)
-            for projection, heads in ((self.q_proj, self.heads), (self.k_proj, self.kv_heads), (self.v_proj, self.kv_heads))
-        )
+
+        def project(linear, heads):
+            return linear(x).view(batch, seq_len, heads, self.head_dim).transpose(1, 2)
+
+        q, k = project(self.q_proj, self.heads), project(self.k_proj, self.kv_heads)
+        v = project(self.v_proj, self.kv_heads)
         cos, sin = rotary_tables(seq_len, self.head_dim, self.theta)
         group = self.heads // self.kv_heads
         k = rotate(k, cos, sin).repeat_interleave(group, 1)

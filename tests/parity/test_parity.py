@@ -109,7 +109,8 @@ class Parity(unittest.TestCase):
 
     def check_batches(self, batches):
         """Every sample is a slice of the corpus at a multiple of seq_len, and an epoch repeats none."""
-        samples = {tuple(self.corpus[i * SEQ_LEN : (i + 1) * SEQ_LEN + 1]): i for i in range((len(self.corpus) - 1) // SEQ_LEN)}
+        starts = range(0, len(self.corpus) - SEQ_LEN, SEQ_LEN)
+        samples = {tuple(self.corpus[start : start + SEQ_LEN + 1].tolist()): start for start in starts}
         drawn = [samples[tuple(row)] for row in batches.flatten(0, 1).tolist()]
         epoch = len(samples) // GLOBAL_BATCH * GLOBAL_BATCH
         for start in range(0, len(drawn), epoch):
@@ -133,7 +134,8 @@ class Parity(unittest.TestCase):
                 if wanted is None:
                     self.check_batches(batches)
                     model = reference_llama.load_model(first)
-                    wanted = list(reference_llama.train(model, batches, reference_llama.Optimization(STEPS, **OPTIMIZER)))
+                    optimization = reference_llama.Optimization(STEPS, **OPTIMIZER)
+                    wanted = list(reference_llama.train(model, batches, optimization))
                     initial, used = (first / "model.safetensors").read_bytes(), batches
                     self.assertLess(wanted[-1]["loss"], 0.9 * wanted[0]["loss"])  # it learns: the steps matter
                 self.assertEqual((first / "model.safetensors").read_bytes(), initial)

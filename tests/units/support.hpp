@@ -34,7 +34,7 @@ struct Results {
   at::Tensor y, dx;
   LossSum loss;
   Tensors grads;
-  Tensors saved, work;  // sizes and formats as they were after forward and backward_input; the values may be reused since
+  Tensors saved, work;  // sizes and formats as they were after forward and backward_input; values may be reused since
 };
 Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in);
 

@@ -6,9 +6,9 @@
 namespace fem::exec::test {
 namespace {
 
-// Relative to the largest entry. fp32: 24-bit significands through at most a dozen chained sums. bf16: 8 bits; a value is
-// rounded by 2^-9 at up to ten places on its way, and sums of both signs (a norm's gradient) cancel down to a fraction of
-// their terms.
+// Relative to the largest entry. fp32: 24-bit significands through at most a dozen chained sums. bf16: 8 bits; a value
+// is rounded by 2^-9 at up to ten places on its way, and sums of both signs (a norm's gradient) cancel down to a
+// fraction of their terms.
 double tolerance(const Shape& shape) { return std::string_view(shape.compute) == "bf16" ? 6 * 0x1p-8 : 1e-5; }
 
 class Gradients : public ::testing::TestWithParam<Shape> {
@@ -54,7 +54,8 @@ const Shape kShapes[] = {
     {.kv_heads = 2},
     {.kv_heads = 1},
     {.micro = 3, .seq_len = 33, .hidden = 64, .intermediate = 96, .heads = 4, .kv_heads = 2, .head_dim = 16},
-    {.micro = 1, .seq_len = 130, .hidden = 30, .intermediate = 17, .heads = 3, .kv_heads = 3, .head_dim = 20, .vocab = 5},
+    {.micro = 1, .seq_len = 130, .hidden = 30, .intermediate = 17, .heads = 3, .kv_heads = 3, .head_dim = 20,
+     .vocab = 5},
     {.micro = 1, .seq_len = 1, .hidden = 8, .intermediate = 8, .heads = 2, .kv_heads = 1, .head_dim = 2, .vocab = 2},
 };
 

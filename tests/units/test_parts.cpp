@@ -16,7 +16,7 @@
 namespace fem::exec::test {
 namespace {
 
-// The vector (1, 0) at position p becomes (cos p, sin p). Angles kept in half precision would be off by up to 0.78 there.
+// The vector (1, 0) at position p becomes (cos p, sin p). Angles kept in half precision would be off by up to 0.78.
 TEST(Rotary, AnglesAreExactAtLongPositionsInAnyFormat) {
   const std::int64_t positions = 8192;
   const Rotary rotary(positions, 4, 10000);
