@@ -8,8 +8,8 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Clones share one cache: paths under the source folder are hashed as relative ones (CCACHE_BASEDIR) and the folder of
-  # compilation is left out (CCACHE_NOHASHDIR, with the prefix map below). A precompiled header names its macros and
-  # times; ccache needs to be told that they may differ.
+  # compilation is left out (CCACHE_NOHASHDIR). A precompiled header names its macros and times; ccache needs to be told
+  # that they may differ.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
     CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_MAXSIZE=3G)
   if(FEM_CCACHE_DIR)
@@ -18,12 +18,17 @@ if(CCACHE_PROGRAM)
   list(APPEND CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
+# Files are named from the root of the sources in debug information and in __FILE__, wherever the clone is; ccache hands
+# the compiler paths relative to the build folder.
+cmake_path(RELATIVE_PATH PROJECT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_BINARY_DIR} OUTPUT_VARIABLE to_source)
+string(REGEX REPLACE "/$" "" to_source ${to_source})
+
 add_library(fem_options INTERFACE)
 target_include_directories(fem_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(fem_options INTERFACE
   -Wall -Wextra -Werror -Wswitch -Wno-missing-field-initializers
   -ffp-contract=off  # a product and a sum stay two roundings on every machine, so that bits agree
-  -fdebug-prefix-map=${PROJECT_SOURCE_DIR}=.)
+  -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(fem_options INTERFACE -fpch-preprocess)  # ccache needs it to see through a precompiled header
 endif()
