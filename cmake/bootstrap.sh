@@ -21,7 +21,7 @@ fem_die() {
 # Prints the packages of cmake/packages.txt that are not installed.
 fem_missing_packages() {
   local wanted installed
-  wanted=$(sed -e 's/#.*//' -e '/^[[:space:]]*$/d' "$FEM_PACKAGES" | sort -u)
+  wanted=$(sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$FEM_PACKAGES" | sort -u)
   # dpkg-query fails when a package is unknown and still prints the others.
   # shellcheck disable=SC2086
   installed=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' $wanted 2>/dev/null |
