@@ -1,5 +1,6 @@
 #include "passes/communication.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -15,18 +16,23 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 
-constexpr std::uint32_t kNowhere = 0xffffffffu;
 constexpr int kMaxBatch = 4;
 
 struct RankState {
-  std::vector<Action> items;        // the rank's actions with every half at its first place
-  std::vector<std::uint8_t> taken;  // by item: a receive that has been moved forward
-  std::size_t at = 0;               // the item that runs next or blocks
+  std::size_t next = 0;       // the first action of the schedule's order that is not among the items yet
+  std::vector<Action> items;  // one action or pair: its receives, itself, its sends
+  std::size_t at = 0;         // the item that runs next or blocks
   bool blocked = false;
   std::array<Action, kMaxBatch - 1> joined;  // receives that share the blocked send's batch; all have arrived
   int joined_count = 0;
+  std::int64_t walk = 0;  // the last walk along who waits for whom that came by
   std::vector<Action> out;
+
+  const Action& item() const { return items[at]; }
 };
+
+// What is known of a receive.
+enum ReceiveBit : std::uint8_t { kWanted = 1, kTaken = 2 };  // somebody consumes it; it has been moved forward
 
 class Lowering {
  public:
@@ -35,15 +41,13 @@ class Lowering {
         program_(program),
         sink_(sink),
         ranks_(program.ranks.size()),
-        receive_at_(2 * stages.size() * static_cast<std::size_t>(program.microbatches), kNowhere) {}
+        receives_(2 * stages.size() * static_cast<std::size_t>(program.microbatches), 0) {}
 
   bool run() {
-    for (const ir::Stage& stage : stages_)
-      if (!has_rank(stage.pp) || !has_stage(stage.prev) || !has_stage(stage.next))
-        return fail("a stage names a rank or a stage that does not exist");
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (!insert(static_cast<int>(r))) return false;
-      runnable_.push_back(static_cast<int>(r));
+    if (!check()) return false;
+    for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+      state(r).out.reserve(3 * actions(r).size());
+      runnable_.push_back(r);
     }
     do {
       while (!runnable_.empty()) {
@@ -51,7 +55,7 @@ class Lowering {
         runnable_.pop_back();
         advance(r);
       }
-      if (!resolve_circles()) return false;
+      if (!resolve_cycles()) return false;
     } while (!runnable_.empty());
     for (std::size_t r = 0; r < ranks_.size(); ++r) program_.ranks[r].actions = std::move(ranks_[r].out);
     return true;
@@ -73,23 +77,33 @@ class Lowering {
            static_cast<std::size_t>(receive.microbatch);
   }
 
-  bool insert(int r);
-  bool insert_around(int r, std::span<const Action> actions);
+  bool has_operands(const Action& action) const {
+    return action.stage >= 0 && has_stage(action.stage) && action.microbatch >= 0 &&
+           action.microbatch < program_.microbatches;
+  }
+  const std::vector<Action>& actions(int r) const { return program_.ranks[static_cast<std::size_t>(r)].actions; }
+  RankState& state(int r) { return ranks_[static_cast<std::size_t>(r)]; }
+
+  bool check();
+  bool receive_of(const Action& action, int r, Action& result) const;
+  bool send_of(const Action& action, int r, Action& result) const;
+  bool open_next(int r);
   bool half(ActionKind kind, const Action& near, int other_stage, int r, Action& result) const;
   void advance(int r);
   void complete(RankState& rank);
-  bool resolve_circles();
-  bool resolve(std::span<const int> circle);
+  bool resolve_cycles();
+  bool resolve(std::span<const int> cycle);
   bool take(int r, int sender);
-  bool report_circle(std::span<const int> circle);
-  bool report_endless();
+  bool report_cycle(std::span<const int> cycle);
+  bool check_ended();
 
   std::span<const ir::Stage> stages_;
   ir::Program& program_;
   ir::DiagnosticSink& sink_;
   std::vector<RankState> ranks_;
-  std::vector<std::uint32_t> receive_at_;  // by slot(): index of the receive among its rank's items
-  std::vector<int> runnable_;
+  std::vector<std::uint8_t> receives_;  // by slot(): ReceiveBits
+  std::vector<int> runnable_, newly_blocked_, cycle_;
+  std::int64_t walk_ = 0, first_walk_ = 1;  // number of the walk from rank to rank; the first since all were blocked
 };
 
 bool is_forward(ActionKind kind) { return kind == ActionKind::Forward; }
@@ -107,43 +121,52 @@ bool Lowering::half(ActionKind kind, const Action& near, int other_stage, int r,
   return true;
 }
 
-bool Lowering::insert(int r) {
-  const std::vector<Action>& actions = program_.ranks[static_cast<std::size_t>(r)].actions;
-  RankState& rank = ranks_[static_cast<std::size_t>(r)];
-  rank.items.reserve(3 * actions.size());
-  for (std::size_t i = 0, n; i < actions.size(); i += n) {
-    n = ir::batch_size(actions, i);
-    if (!insert_around(r, std::span(actions).subspan(i, n))) return false;
-  }
-  rank.taken.assign(rank.items.size(), 0);
-  rank.out.reserve(rank.items.size());
+bool Lowering::receive_of(const Action& action, int r, Action& result) const {
+  if (is_forward(action.kind))
+    return half(ActionKind::RecvForward, action, stages_[static_cast<std::size_t>(action.stage)].prev, r, result);
+  return is_backward(action.kind) &&
+         half(ActionKind::RecvBackward, action, stages_[static_cast<std::size_t>(action.stage)].next, r, result);
+}
+
+bool Lowering::send_of(const Action& action, int r, Action& result) const {
+  if (is_forward(action.kind))
+    return half(ActionKind::SendForward, action, stages_[static_cast<std::size_t>(action.stage)].next, r, result);
+  return is_backward(action.kind) &&
+         half(ActionKind::SendBackward, action, stages_[static_cast<std::size_t>(action.stage)].prev, r, result);
+}
+
+// Operands that the run indexes with; which receives there are.
+bool Lowering::check() {
+  for (const ir::Stage& stage : stages_)
+    if (!has_rank(stage.pp) || !has_stage(stage.prev) || !has_stage(stage.next))
+      return fail("a stage names a rank or a stage that does not exist");
+  Action receive;
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r)
+    for (const Action& a : actions(r)) {
+      if (!is_forward(a.kind) && !is_backward(a.kind)) continue;
+      if (!has_operands(a))
+        return fail("rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) + " names no stage and microbatch");
+      if (receive_of(a, r, receive)) receives_[slot(receive)] = kWanted;
+    }
   return true;
 }
 
-// One action or overlapped pair with the receives of its members before it and their sends after it.
-bool Lowering::insert_around(int r, std::span<const Action> actions) {
-  std::vector<Action>& items = ranks_[static_cast<std::size_t>(r)].items;
+// Takes in the next action or overlapped pair, the receives of its members before and their sends after it. False at
+// the end of the program.
+bool Lowering::open_next(int r) {
+  RankState& rank = state(r);
+  if (rank.next == actions(r).size()) return false;
+  const std::size_t count = ir::batch_size(actions(r), rank.next);
+  const std::span<const Action> batch = std::span(actions(r)).subspan(rank.next, count);
+  rank.next += count;
+  rank.items.clear();
+  rank.at = 0;
   Action crossing;
-  for (const Action& a : actions) {
-    if (!is_forward(a.kind) && !is_backward(a.kind)) continue;
-    if (a.stage < 0 || static_cast<std::size_t>(a.stage) >= stages_.size() || a.microbatch < 0 ||
-        a.microbatch >= program_.microbatches)
-      return fail("rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) + " names no stage and microbatch");
-    const ir::Stage& stage = stages_[static_cast<std::size_t>(a.stage)];
-    const bool found = is_forward(a.kind) ? half(ActionKind::RecvForward, a, stage.prev, r, crossing)
-                                          : half(ActionKind::RecvBackward, a, stage.next, r, crossing);
-    if (!found) continue;
-    receive_at_[slot(crossing)] = static_cast<std::uint32_t>(items.size());
-    items.push_back(crossing);
-  }
-  items.insert(items.end(), actions.begin(), actions.end());
-  for (const Action& a : actions) {
-    if (!is_forward(a.kind) && !is_backward(a.kind)) continue;
-    const ir::Stage& stage = stages_[static_cast<std::size_t>(a.stage)];
-    const bool found = is_forward(a.kind) ? half(ActionKind::SendForward, a, stage.next, r, crossing)
-                                          : half(ActionKind::SendBackward, a, stage.prev, r, crossing);
-    if (found) items.push_back(crossing);
-  }
+  for (const Action& a : batch)
+    if (receive_of(a, r, crossing)) rank.items.push_back(crossing);
+  rank.items.insert(rank.items.end(), batch.begin(), batch.end());
+  for (const Action& a : batch)
+    if (send_of(a, r, crossing)) rank.items.push_back(crossing);
   return true;
 }
 
@@ -173,80 +196,78 @@ void Lowering::complete(RankState& rank) {
 
 // Runs a rank until it blocks or ends.
 void Lowering::advance(int r) {
-  RankState& rank = ranks_[static_cast<std::size_t>(r)];
-  for (; rank.at < rank.items.size();) {
-    const Action& item = rank.items[rank.at];
+  RankState& rank = state(r);
+  while (rank.at < rank.items.size() || open_next(r)) {
+    const Action& item = rank.item();
     if (!ir::is_p2p(item.kind)) {
       rank.out.push_back(item);
       ++rank.at;
       continue;
     }
-    if (rank.taken[rank.at]) {
+    if (!ir::is_send(item.kind) && receives_[slot(item)] & kTaken) {
       ++rank.at;
       continue;
     }
-    RankState& peer = ranks_[static_cast<std::size_t>(item.peer)];
-    if (peer.blocked) {
-      const Action& other = peer.items[peer.at];
-      if (ir::is_send(item.kind) ? meet(stages_, item, other) : meet(stages_, other, item)) {
-        complete(peer);
-        runnable_.push_back(item.peer);
-        complete(rank);
-        continue;
-      }
+    RankState& peer = state(item.peer);
+    const bool met =
+        peer.blocked && (ir::is_send(item.kind) ? meet(stages_, item, peer.item()) : meet(stages_, peer.item(), item));
+    if (!met) {
+      rank.blocked = true;
+      newly_blocked_.push_back(r);
+      return;
     }
-    rank.blocked = true;
-    return;
+    complete(peer);
+    runnable_.push_back(item.peer);
+    complete(rank);
   }
 }
 
-// All ranks are blocked or done. Every rank waits for one other, so following that edge from each rank finds all
-// circles.
-bool Lowering::resolve_circles() {
-  std::vector<int> seen_from(ranks_.size(), -1), circle;
-  bool any_blocked = false;
-  for (int start = 0; start < static_cast<int>(ranks_.size()); ++start) {
+// All ranks are blocked or done. Every rank waits for one other, so following that edge finds all cycles; a cycle that
+// was not there before has a rank that blocked since.
+bool Lowering::resolve_cycles() {
+  for (const int start : newly_blocked_) {
+    ++walk_;
     int r = start;
-    auto rank = [&]() -> const RankState& { return ranks_[static_cast<std::size_t>(r)]; };
-    any_blocked |= rank().blocked;
-    while (rank().blocked && seen_from[static_cast<std::size_t>(r)] < 0) {
-      seen_from[static_cast<std::size_t>(r)] = start;
-      r = rank().items[rank().at].peer;
+    while (state(r).blocked && state(r).walk < first_walk_) {
+      state(r).walk = walk_;
+      r = state(r).item().peer;
     }
-    if (!rank().blocked || seen_from[static_cast<std::size_t>(r)] != start) continue;
-    circle.clear();
+    if (!state(r).blocked || state(r).walk != walk_) continue;
+    cycle_.clear();
     const int first = r;
     do {
-      circle.push_back(r);
-      r = rank().items[rank().at].peer;
+      cycle_.push_back(r);
+      r = state(r).item().peer;
     } while (r != first);
-    if (!resolve(circle)) return false;
+    if (!resolve(cycle_)) return false;
   }
-  return !any_blocked || !runnable_.empty() || report_endless();
+  newly_blocked_.clear();
+  first_walk_ = walk_ + 1;
+  return !runnable_.empty() || check_ended();
 }
 
-// circle[i] waits for circle[i + 1], the last for the first.
-bool Lowering::resolve(std::span<const int> circle) {
+// cycle[i] waits for cycle[i + 1], the last for the first.
+bool Lowering::resolve(std::span<const int> cycle) {
   auto blocked_in_send = [&](std::size_t i) {
-    const RankState& rank = ranks_[static_cast<std::size_t>(circle[i])];
-    return ir::is_send(rank.items[rank.at].kind);
+    const RankState& rank = state(cycle[i]);
+    return ir::is_send(rank.item().kind);
   };
-  auto next = [&](std::size_t i) { return i + 1 == circle.size() ? 0 : i + 1; };
+  auto next = [&](std::size_t i) { return i + 1 == cycle.size() ? 0 : i + 1; };
   bool both = false, any = false;
-  for (std::size_t i = 0; i < circle.size(); ++i) {
+  for (std::size_t i = 0; i < cycle.size(); ++i) {
     any |= blocked_in_send(i);
     both |= blocked_in_send(i) && blocked_in_send(next(i));
   }
-  if (!any) return report_circle(circle);
+  if (!any) return report_cycle(cycle);
   auto takes = [&](std::size_t sender) { return blocked_in_send(sender) && (!both || blocked_in_send(next(sender))); };
   std::vector<int> done;
-  for (std::size_t i = 0; i < circle.size(); ++i) {
+  for (std::size_t i = 0; i < cycle.size(); ++i) {
     if (!takes(i)) continue;
-    if (!take(circle[next(i)], circle[i])) return false;
-    done.push_back(circle[i]);
+    if (!take(cycle[next(i)], cycle[i])) return false;
+    done.push_back(cycle[i]);
   }
   for (int r : done) {
-    complete(ranks_[static_cast<std::size_t>(r)]);
+    complete(state(r));
     runnable_.push_back(r);
   }
   return true;
@@ -254,27 +275,27 @@ bool Lowering::resolve(std::span<const int> circle) {
 
 // Moves the receive of what `sender` is blocked in to where rank r is blocked.
 bool Lowering::take(int r, int sender) {
-  const RankState& from = ranks_[static_cast<std::size_t>(sender)];
-  const Action& send = from.items[from.at];
+  const RankState& from = state(sender);
+  const Action& send = from.item();
   const ir::Stage& stage = stages_[static_cast<std::size_t>(send.stage)];
   Action key = send;
   const bool forward = send.kind == ActionKind::SendForward;
   key.kind = forward ? ActionKind::RecvForward : ActionKind::RecvBackward;
   key.stage = forward ? stage.next : stage.prev;
-  const std::uint32_t index = receive_at_[slot(key)];
-  if (index == kNowhere)
+  std::uint8_t& known = receives_[slot(key)];
+  if (known != kWanted)
     return fail("rank " + std::to_string(sender) + ": " + ir::action_text({&send, 1}) + " has no receive on rank " +
                 std::to_string(r));
-  RankState& rank = ranks_[static_cast<std::size_t>(r)];
-  rank.taken[index] = 1;
-  const Action& receive = rank.items[index];
-  if (!ir::is_send(rank.items[rank.at].kind)) {
+  known |= kTaken;
+  RankState& rank = state(r);
+  Action receive = key;
+  receive.peer = static_cast<std::int16_t>(sender);
+  if (!ir::is_send(rank.item().kind)) {
     rank.out.push_back(receive);
     return true;
   }
   if (rank.joined_count == kMaxBatch - 1) {
-    // The batch is full. Its receives arrived while the send had not met its other side, so they may as well come
-    // before.
+    // The batch is full. Its receives arrived while the send had not met its other side: they may as well come before.
     rank.out.insert(rank.out.end(), rank.joined.begin(), rank.joined.end());
     rank.joined_count = 0;
   }
@@ -282,24 +303,24 @@ bool Lowering::take(int r, int sender) {
   return true;
 }
 
-bool Lowering::report_circle(std::span<const int> circle) {
-  std::string message = "the order of forwards and backwards contradicts itself across ranks: ";
-  for (std::size_t i = 0; i < circle.size(); ++i) {
-    const RankState& rank = ranks_[static_cast<std::size_t>(circle[i])];
-    message += (i ? ", rank " : "rank ") + std::to_string(circle[i]) + " waits at " +
-               ir::action_text({&rank.items[rank.at], 1});
+// From its lowest rank on.
+bool Lowering::report_cycle(std::span<const int> cycle) {
+  std::vector<int> ranks(cycle.begin(), cycle.end());
+  std::ranges::rotate(ranks, std::ranges::min_element(ranks));
+  std::string message;
+  for (int r : ranks) {
+    message +=
+        message.empty() ? "the order of forwards and backwards contradicts itself across ranks: rank " : ", rank ";
+    message += std::to_string(r) + " waits at " + ir::action_text({&state(r).item(), 1});
   }
   return fail(std::move(message));
 }
 
-// Somebody waits for a rank that has ended.
-bool Lowering::report_endless() {
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    const RankState& rank = ranks_[r];
-    if (!rank.blocked) continue;
-    const Action& item = rank.items[rank.at];
-    const RankState& peer = ranks_[static_cast<std::size_t>(item.peer)];
-    if (peer.blocked) continue;
+// Nothing runs any more: each rank has ended, or somebody waits for one that has.
+bool Lowering::check_ended() {
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    if (!state(r).blocked || state(state(r).item().peer).blocked) continue;
+    const Action& item = state(r).item();
     return fail("rank " + std::to_string(r) + ": " + ir::action_text({&item, 1}) + " has no other side on rank " +
                 std::to_string(item.peer));
   }

@@ -280,7 +280,7 @@ std::optional<CriticalPath> critical_path(const ir::Plan& plan, const ir::Progra
   try {
     boost::topological_sort(all.graph, std::back_inserter(sorted));
   } catch (const boost::not_a_dag&) {
-    sink.error({}, "program " + program.name + ": actions depend on each other in a circle");
+    sink.error({}, "program " + program.name + ": actions depend on each other in a cycle");
     return std::nullopt;
   }
   // The longest time from a vertex's start to the end of everything, and the next vertex on the way.

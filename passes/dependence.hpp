@@ -46,7 +46,7 @@ struct CriticalPath {
 
 // The longest chain of action and transfer times. With RankOrder::Kept it is as long as the program takes under free
 // communication (Simulation::step_time); with RankOrder::Free it bounds every order from below. Empty: the dependences
-// have a circle, which the error says.
+// have a cycle, which the error says.
 std::optional<CriticalPath> critical_path(const ir::Plan& plan, const ir::Program& program, const CostModel& costs,
                                           RankOrder order, ir::DiagnosticSink& sink);
 

@@ -187,7 +187,7 @@ TEST(Communication, ReceivesInTheSendersOrder) {
   EXPECT_EQ(golden_text(plan.programs[0].ranks[1].actions), "RecvForward(0) RecvForward(1) Forward(1) Forward(0)");
 }
 
-TEST(Communication, ContradictionIsAnErrorThatNamesTheCircle) {
+TEST(Communication, ContradictionIsAnErrorThatNamesTheCycle) {
   // Rank 0 wants the gradient of microbatch 1 before it makes the activation that rank 1 needs for it.
   ir::Plan plan = test::make_plan(Placement::Loop, 2, 1, 2,
                                   {test::read_order("0F0 0B1 0F1 0B0"), test::read_order("1F0 1F1 1B1 1B0")});

@@ -91,12 +91,12 @@ TEST(Dependence, ThePathIsAChain) {
             (std::vector{Forward, SendForward, RecvForward, Forward, Backward, SendBackward, RecvBackward, Backward}));
 }
 
-TEST(Dependence, ACircleIsAnError) {
+TEST(Dependence, ACycleIsAnError) {
   const ir::Plan plan =
       test::make_plan(Placement::Loop, 2, 1, 1, {test::read_order("0B0 0F0"), test::read_order("1F0 1B0")});
   ir::DiagnosticSink sink;
   EXPECT_FALSE(passes::critical_path(plan, plan.programs[0], UnitCosts(), RankOrder::Kept, sink));
-  EXPECT_NE(sink.text().find("program train: actions depend on each other in a circle"), std::string::npos)
+  EXPECT_NE(sink.text().find("program train: actions depend on each other in a cycle"), std::string::npos)
       << sink.text();
 }
 
