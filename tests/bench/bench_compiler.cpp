@@ -1,0 +1,135 @@
+// How long each part of the compiler takes as programs grow. Arguments of a row: pipeline ranks / microbatches / chunks
+// of the interleaved 1F1B schedule; `time/action` is per action of the program at communication level and should stay
+// flat.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "ir/text.hpp"
+#include "ir/verify.hpp"
+#include "orders.hpp"
+#include "passes/communication.hpp"
+#include "passes/dependence.hpp"
+#include "passes/simulate.hpp"
+
+namespace fem {
+namespace {
+
+void require(bool ok, const ir::DiagnosticSink& sink) {
+  if (ok) return;
+  std::cerr << sink.text();
+  std::abort();
+}
+
+ir::Plan stage_plan(const benchmark::State& state) {
+  const int p = static_cast<int>(state.range(0)), m = static_cast<int>(state.range(1)),
+            v = static_cast<int>(state.range(2));
+  return test::make_plan(test::Placement::Loop, p, v, m, test::interleaved(p, m, v, p));
+}
+
+ir::Plan lowered_plan(const benchmark::State& state) {
+  ir::Plan plan = stage_plan(state);
+  ir::DiagnosticSink sink;
+  require(passes::lower_communication(plan.stages, plan.programs[0], sink), sink);
+  plan.level = ir::Level::Communication;
+  return plan;
+}
+
+void count_actions(benchmark::State& state, const ir::Plan& lowered) {
+  std::size_t actions = 0;
+  for (const ir::RankProgram& rank : lowered.programs[0].ranks) actions += rank.actions.size();
+  state.counters["actions"] = static_cast<double>(actions);
+  state.counters["time/action"] = benchmark::Counter(
+      static_cast<double>(actions), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+void lower(benchmark::State& state) {
+  const ir::Plan plan = stage_plan(state);
+  for (auto _ : state) {
+    state.PauseTiming();
+    ir::Program program = plan.programs[0];
+    state.ResumeTiming();
+    ir::DiagnosticSink sink;
+    require(passes::lower_communication(plan.stages, program, sink), sink);
+    benchmark::DoNotOptimize(program.ranks.data());
+    state.PauseTiming();
+    program = {};
+    state.ResumeTiming();
+  }
+  count_actions(state, lowered_plan(state));
+}
+
+// The rows that only read the lowered plan.
+template <class F>
+void read_plan(benchmark::State& state, F f) {
+  const ir::Plan plan = lowered_plan(state);
+  for (auto _ : state) {
+    ir::DiagnosticSink sink;
+    require(f(plan, sink), sink);
+  }
+  count_actions(state, plan);
+}
+
+void verify(benchmark::State& state) {
+  read_plan(state, [](const ir::Plan& plan, ir::DiagnosticSink& sink) { return ir::verify(plan, sink); });
+}
+
+void print(benchmark::State& state) {
+  read_plan(state, [](const ir::Plan& plan, ir::DiagnosticSink&) { return !ir::print_plan(plan).empty(); });
+}
+
+void parse(benchmark::State& state) {
+  const ir::Plan plan = lowered_plan(state);
+  const std::string text = ir::print_plan(plan);
+  for (auto _ : state) {
+    ir::DiagnosticSink sink;
+    const auto read = ir::parse_plan(ir::SourceText("plan", text), sink);
+    require(read.has_value(), sink);
+  }
+  count_actions(state, plan);
+  state.counters["MB"] = static_cast<double>(text.size()) * 1e-6;
+}
+
+void simulate_rendezvous(benchmark::State& state) {
+  read_plan(state, [](const ir::Plan& plan, ir::DiagnosticSink& sink) {
+    return passes::simulate(plan, plan.programs[0], passes::UnitCosts(), sink).has_value();
+  });
+}
+
+void simulate_asynchronous(benchmark::State& state) {
+  read_plan(state, [](const ir::Plan& plan, ir::DiagnosticSink& sink) {
+    return passes::simulate(plan, plan.programs[0], passes::UnitCosts(), sink, {passes::Communication::Asynchronous})
+        .has_value();
+  });
+}
+
+void critical_path(benchmark::State& state) {
+  read_plan(state, [](const ir::Plan& plan, ir::DiagnosticSink& sink) {
+    return passes::critical_path(plan, plan.programs[0], passes::UnitCosts(), passes::RankOrder::Kept, sink)
+        .has_value();
+  });
+}
+
+void sizes(benchmark::internal::Benchmark* bench) {
+  bench->Unit(benchmark::kMillisecond);
+  bench->Args({4, 16, 2})
+      ->Args({8, 32, 2})
+      ->Args({16, 64, 2})
+      ->Args({32, 256, 2})
+      ->Args({64, 512, 2})
+      ->Args({64, 1024, 2});
+}
+
+BENCHMARK(lower)->Apply(sizes);
+BENCHMARK(verify)->Apply(sizes);
+BENCHMARK(print)->Apply(sizes);
+BENCHMARK(parse)->Apply(sizes);
+BENCHMARK(simulate_rendezvous)->Apply(sizes);
+BENCHMARK(simulate_asynchronous)->Apply(sizes);
+BENCHMARK(critical_path)->Apply(sizes);
+
+}  // namespace
+}  // namespace fem
+
+BENCHMARK_MAIN();
