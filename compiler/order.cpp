@@ -69,6 +69,9 @@ class RankCheck {
       const bool pair = i + 1 < order.size() && !order[i + 1].joined && order[i].kind == OpKind::F &&
                         order[i + 1].kind == OpKind::B;
       if (!pair) return fmt::format("{} is paired, but not as a forward with a whole backward", op_text(order[i]));
+      if (order[i].stage == order[i + 1].stage && order[i].microbatch == order[i + 1].microbatch) {
+        return fmt::format("{} overlaps with its own backward", op_text(order[i]));
+      }
     }
     for (std::size_t slot = 0; slot < progress_.size(); ++slot) {
       for (std::size_t i = 0; i < progress_[slot].size(); ++i) {

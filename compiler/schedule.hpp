@@ -64,7 +64,9 @@ struct ScheduleCheck {
   std::optional<Expression> when;
 };
 
-// Stages per rank that a schedule accepts.
+inline constexpr int kMaxChunks = 64;
+
+// Stages per rank that a schedule accepts; kMaxChunks as the upper bound stands for none.
 struct ChunkRange {
   int value = 1, low = 1, high = 1;  // the default, and the bounds
 };

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kBackward = {"whole", "split"};
 constexpr std::array<std::string_view, 8> kReserved = {"p", "m", "v", "r", "F", "B", "I", "W"};
-constexpr int kMaxChunks = 64;
 
 class ScheduleReader {
  public:

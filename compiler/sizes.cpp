@@ -13,41 +13,57 @@
 namespace fem::compiler {
 namespace {
 
-constexpr std::int64_t kMaxSize = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int16_t>::max() - 1;  // of stages and units
+// The verifier's limits, so that a wrong number is reported where it was written.
+constexpr std::int64_t kMaxSize = 1 << 24;
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int16_t>::max();  // of ranks, stages and units
 
 struct IntegerRange {
   std::string_view section, key;
   std::int64_t low, high;
 };
-constexpr std::array kIntegers = {
-    IntegerRange{"model", "layers", 1, kMaxIndex - 2},      IntegerRange{"model", "hidden", 1, kMaxSize},
-    IntegerRange{"model", "intermediate", 1, kMaxSize},     IntegerRange{"model", "heads", 1, kMaxSize},
-    IntegerRange{"model", "kv_heads", 0, kMaxSize},         IntegerRange{"model", "head_dim", 0, kMaxSize},
-    IntegerRange{"model", "vocab", 1, kMaxSize},            IntegerRange{"parallel", "pp", 1, kMaxIndex},
-    IntegerRange{"parallel", "dp", 1, kMaxSize},            IntegerRange{"parallel", "tp", 1, kMaxSize},
-    IntegerRange{"parallel", "cp", 1, kMaxSize},            IntegerRange{"parallel", "ep", 1, kMaxSize},
-    IntegerRange{"schedule", "chunks", 0, kMaxIndex},       IntegerRange{"batch", "global", 1, kMaxSize},
-    IntegerRange{"batch", "micro", 1, kMaxSize},            IntegerRange{"batch", "seq_len", 1, kMaxSize},
-    IntegerRange{"optimizer", "warmup_steps", 0, kMaxSize}, IntegerRange{"run", "steps", 0, kMaxSize},
-    IntegerRange{"run", "eval_interval", 0, kMaxSize},      IntegerRange{"run", "eval_steps", 1, kMaxSize},
-    IntegerRange{"run", "log_interval", 1, kMaxSize},
-};
+constexpr auto kIntegers = std::to_array<IntegerRange>({
+    {"model", "layers", 1, kMaxIndex - 2},
+    {"model", "hidden", 1, kMaxSize},
+    {"model", "intermediate", 1, kMaxSize},
+    {"model", "heads", 1, kMaxSize},
+    {"model", "kv_heads", 0, kMaxSize},
+    {"model", "head_dim", 0, kMaxSize},
+    {"model", "vocab", 1, kMaxSize},
+    {"parallel", "pp", 1, kMaxIndex},
+    {"parallel", "dp", 1, kMaxIndex},
+    {"parallel", "tp", 1, kMaxIndex},
+    {"parallel", "cp", 1, kMaxIndex},
+    {"parallel", "ep", 1, kMaxIndex},
+    {"schedule", "chunks", 0, kMaxIndex - 2},
+    {"batch", "global", 1, kMaxCount},
+    {"batch", "micro", 1, kMaxSize},
+    {"batch", "seq_len", 1, kMaxSize},
+    {"optimizer", "warmup_steps", 0, kMaxCount},
+    {"run", "steps", 0, kMaxCount},
+    {"run", "eval_interval", 0, kMaxCount},
+    {"run", "eval_steps", 0, kMaxCount},
+    {"run", "log_interval", 1, kMaxCount},
+});
 
 struct RealRange {
   std::string_view section, key;
-  double low, high;
-  bool open_low, open_high;  // the bound itself is outside
+  double low, high;  // high is outside
+  bool open_low;     // low is outside
 };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::array kReals = {
-    RealRange{"model", "norm_eps", 0, kInfinity, true, true},     RealRange{"model", "rope_theta", 0, kInfinity, true, true},
-    RealRange{"model", "init_std", 0, kInfinity, false, true},    RealRange{"optimizer", "lr", 0, kInfinity, false, true},
-    RealRange{"optimizer", "min_lr", 0, kInfinity, false, true},  RealRange{"optimizer", "beta1", 0, 1, false, true},
-    RealRange{"optimizer", "beta2", 0, 1, false, true},           RealRange{"optimizer", "eps", 0, kInfinity, true, true},
-    RealRange{"optimizer", "weight_decay", 0, kInfinity, false, true},
-    RealRange{"optimizer", "clip_norm", 0, kInfinity, false, true},
-};
+constexpr auto kReals = std::to_array<RealRange>({
+    {"model", "norm_eps", 0, kInfinity, false},
+    {"model", "rope_theta", 0, kInfinity, true},
+    {"model", "init_std", 0, kInfinity, false},
+    {"optimizer", "lr", 0, kInfinity, false},
+    {"optimizer", "min_lr", 0, kInfinity, false},
+    {"optimizer", "beta1", 0, 1, false},
+    {"optimizer", "beta2", 0, 1, false},
+    {"optimizer", "eps", 0, kInfinity, true},
+    {"optimizer", "weight_decay", 0, kInfinity, false},
+    {"optimizer", "clip_norm", 0, kInfinity, false},
+});
 
 class SizeCheck {
  public:
@@ -85,8 +101,7 @@ class SizeCheck {
     for (const RealRange& range : kReals) {
       const double x = value<double>(range.section, range.key);
       const bool low = range.open_low ? x > range.low : x >= range.low;
-      const bool high = range.open_high ? x < range.high : x <= range.high;
-      if (low && high) continue;
+      if (low && x < range.high) continue;
       const std::string key = fmt::format("{}.{}", range.section, range.key);
       error({key}, fmt::format("{}={} must be {} {}{}", key, x, range.open_low ? "greater than" : "at least", range.low,
                                range.high < kInfinity ? fmt::format(" and less than {}", range.high) : ""));

@@ -1,0 +1,59 @@
+// The subcommands of femc as functions: results on `out`, diagnostics on `err`, the exit code returned.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/schedule_files.hpp"
+
+namespace fem::compiler {
+
+enum ExitCode : int { kSuccess = 0, kDiagnosed = 1, kUsage = 2, kRuntime = 3 };
+
+struct Streams {
+  std::ostream& out;
+  std::ostream& err;
+};
+
+// femc plan CONFIG [-o FILE] [--set key=value]... [--passes TEXT] [--print-after PASS]
+struct PlanArguments {
+  std::string config;
+  std::optional<std::string> output;       // none: the plan goes to `out`
+  std::vector<std::string> set;            // "section.key=value"
+  std::optional<std::string> passes;       // none: passes::default_pipeline()
+  std::optional<std::string> print_after;  // the plan after that pass goes to `err`
+};
+int plan_command(const PlanArguments& arguments, const ScheduleFolders& folders, Streams streams);
+
+// femc show PLAN [--rank R]: the layout, and the actions of all ranks or of one.
+struct ShowArguments {
+  std::string plan;
+  std::optional<int> rank;
+};
+int show_command(const ShowArguments& arguments, Streams streams);
+
+// femc check PLAN: parses and verifies; one line says what the plan holds.
+int check_command(const std::string& plan, Streams streams);
+
+// femc timeline PLAN: a Gantt chart, one line a rank, with the bubble by both definitions.
+struct TimelineArguments {
+  std::string plan;
+  std::string program = "train";
+  int forward = 1, input = 1, weight = 1;  // costs F, I, W; a whole backward takes I + W
+  bool rendezvous = false;                 // sends and receives hold up their rank until both sides have come
+  int width = 120;                         // columns
+};
+int timeline_command(const TimelineArguments& arguments, Streams streams);
+
+// femc list schedules|actions|passes
+int list_command(const std::string& what, const ScheduleFolders& folders, Streams streams);
+
+// femc explain CODE: the paragraph about an invariant of the verifier.
+int explain_command(const std::string& code, Streams streams);
+
+// femc docs DIR: writes the generated reference pages.
+int docs_command(const std::string& folder, const ScheduleFolders& folders, Streams streams);
+
+}  // namespace fem::compiler
