@@ -26,7 +26,7 @@ class IndexedDataset {
  public:
   // `prefix` is the path without ".idx" or ".bin"; a path that ends in one of them is accepted.
   // Checks everything but the tokens themselves: magic, version, type, exact sizes of both files, offsets cumulative,
-  // boundaries monotone from 0 to S. Throws ExecutionError that names file, field, the value found and the one expected.
+  // boundaries monotone from 0 to S. Throws ExecutionError that names file, field, and the values found and expected.
   IndexedDataset(const std::string& prefix, std::int64_t vocab);
 
   const std::string& bin_path() const { return bin_.path(); }

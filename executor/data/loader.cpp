@@ -59,7 +59,9 @@ void check_options(const SampleStream& stream, const LoaderOptions& options) {
 
 std::uint64_t samples_digest(const LoadedStep& step) {
   std::uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a over whole ids
-  const auto add = [&digest](std::int64_t value) { digest = (digest ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u; };
+  const auto add = [&digest](std::int64_t value) {
+    digest = (digest ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
+  };
   add(step.batch);
   for (const LoadedMicrobatch& microbatch : step.microbatches) {
     for (const std::int64_t sample : microbatch.samples) add(sample);
@@ -147,8 +149,8 @@ Loader::Loader(std::shared_ptr<const IndexedDataset> data, const SampleStream& s
   check_options(stream, options);
   FEM_CHECK(options.ahead >= 1, "steps to load ahead: " + std::to_string(options.ahead));
   if (consumed < 0 || consumed % stream.global_batch() != 0) {
-    throw ExecutionError("position " + std::to_string(consumed) + " in the data is not a multiple of the global batch " +
-                         std::to_string(stream.global_batch()));
+    throw ExecutionError("position " + std::to_string(consumed) +
+                         " in the data is not a multiple of the global batch " + std::to_string(stream.global_batch()));
   }
   impl_ = std::make_unique<Impl>(std::move(data), stream, options, consumed / stream.global_batch());
 }

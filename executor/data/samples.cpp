@@ -96,7 +96,8 @@ void read_sample(const IndexedDataset& data, std::int64_t sample, std::int64_t s
     if (row.empty()) return;
     FEM_CHECK(static_cast<std::int64_t>(row.size()) == seq_len,
               "row of " + std::to_string(row.size()) + " tokens, seq_len " + std::to_string(seq_len));
-    const std::int64_t there = sample == kPaddingSample ? 0 : std::clamp<std::int64_t>(data.tokens() - first, 0, seq_len);
+    const std::int64_t there =
+        sample == kPaddingSample ? 0 : std::clamp<std::int64_t>(data.tokens() - first, 0, seq_len);
     const auto split = static_cast<std::size_t>(there);
     if (there > 0) data.read(first, row.first(split));
     std::ranges::fill(row.subspan(split), padding);

@@ -29,8 +29,8 @@ class SampleStream {
   // Error when the corpus has fewer whole samples than one global batch: names file, samples and need.
   static SampleStream training(const IndexedDataset& data, std::int64_t seq_len, std::int64_t global_batch,
                                std::uint64_t seed);
-  // The corpus from its start in order, the same at every evaluation. The last sample may be cut short and the last batch
-  // padded: ignored targets fill both. Error when the corpus has no target at all.
+  // The corpus from its start in order, the same at every evaluation. The last sample may be cut short and the last
+  // batch padded: ignored targets fill both. Error when the corpus has no target at all.
   static SampleStream evaluation(const IndexedDataset& data, std::int64_t seq_len, std::int64_t global_batch);
 
   std::int64_t samples() const { return samples_; }  // of one epoch, before the incomplete batch is dropped

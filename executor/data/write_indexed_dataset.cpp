@@ -79,7 +79,8 @@ void check_written(const std::string& prefix, Documents documents, std::int64_t 
     tokens.resize(documents[i].size());
     written.read(first, tokens);
     if (tokens != documents[i]) {
-      throw ExecutionError(written.bin_path() + ": document " + std::to_string(i) + " reads back otherwise than written");
+      throw ExecutionError(written.bin_path() + ": document " + std::to_string(i) +
+                           " reads back otherwise than written");
     }
     first += static_cast<std::int64_t>(tokens.size());
   }

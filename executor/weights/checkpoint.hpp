@@ -2,7 +2,7 @@
 //
 //   DIR/latest                                       "step-00000020", for people and scripts
 //   DIR/step-00000020/config.json                    Hugging Face Llama
-//   DIR/step-00000020/model.safetensors              or model-00001-of-0000N.safetensors and model.safetensors.index.json
+//   DIR/step-00000020/model.safetensors              or model-00001-of-0000N.safetensors, ... and an index
 //   DIR/step-00000020/optimizer.safetensors          the same; fp32 NAME.master, NAME.exp_avg, NAME.exp_avg_sq
 //   DIR/step-00000020/state.json                     step, position in the data, settings
 //   DIR/step-00000020/complete                       written last: names and sizes of all files
@@ -45,21 +45,22 @@ std::string master_name(const std::string& name);      // NAME.master
 std::string exp_avg_name(const std::string& name);     // NAME.exp_avg
 std::string exp_avg_sq_name(const std::string& name);  // NAME.exp_avg_sq
 
-// Makes an empty DIR/step-N. What an interrupted save left there is removed; a complete checkpoint of the same step is set
-// aside and stays valid until the new one is.
+// Makes an empty DIR/step-N. What an interrupted save left there is removed; a complete checkpoint of the same step is
+// set aside and stays valid until the new one is.
 void begin_checkpoint(const std::filesystem::path& dir, std::int64_t step);
 
 // Writes shard `part` of `parts`. A tied head's weight is left out (the embedding stands for both).
 void write_checkpoint_shard(const std::filesystem::path& dir, const ir::Settings& settings, std::int64_t step, int part,
                             int parts, std::span<const CheckpointParam> params);
 
-// Checks that the shards hold every tensor of the model exactly once, writes indexes, config and state, then the marker and
-// `latest`.
+// Checks that the shards hold every tensor of the model exactly once, writes indexes, config and state, then the marker
+// and `latest`.
 void finish_checkpoint(const std::filesystem::path& dir, const ir::Settings& settings, int parts,
                        const TrainingState& state);
 
-// The newest complete step in DIR (or DIR itself, if it is such a step); nullopt where there is none. Incomplete newer ones
-// are skipped with a line in *warnings each. A complete one whose files are missing or have another size counts as incomplete.
+// The newest complete step in DIR (or DIR itself, if it is such a step); nullopt where there is none. Incomplete newer
+// ones are skipped with a line in *warnings each. One with its marker whose files are missing or have another size
+// counts as incomplete.
 std::optional<std::filesystem::path> newest_checkpoint(const std::filesystem::path& dir,
                                                        std::vector<std::string>* warnings = nullptr);
 
@@ -70,9 +71,9 @@ struct Checkpoint {
   TensorFolder weights, optimizer;
 };
 
-// Opens the newest complete checkpoint of DIR; error where there is none. Refuses, with both values: a model, global batch,
-// sequence length, data seed or corpus other than those it was written with (the stream could not go on without gap or
-// repeat). Other settings that bear on the numbers and differ get a line in *warnings.
+// Opens the newest complete checkpoint of DIR; error where there is none. Refuses, with both values: a model, global
+// batch, sequence length, data seed or corpus other than those it was written with (the stream could not go on without
+// gap or repeat). Other settings that bear on the numbers and differ get a line in *warnings.
 // Read parameters with load_into(stored_name(...)) and the functions above, e.g. master_name(stored_name(...)).
 Checkpoint open_checkpoint(const std::filesystem::path& dir, const ir::Settings& settings, std::int64_t train_tokens,
                            std::vector<std::string>* warnings);

@@ -143,7 +143,8 @@ std::uint64_t file_bytes(const fs::path& path) {
 std::vector<fs::path> list_folder(const fs::path& path) {
   std::error_code error;
   std::vector<fs::path> entries;
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) entries.push_back(at->path());
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+    entries.push_back(at->path());
   if (error) system_error("list folder", path, error.value());
   std::ranges::sort(entries);
   return entries;

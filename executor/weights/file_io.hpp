@@ -31,8 +31,9 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-// A file in the making: bytes go to a temporary file in the same folder; commit() flushes it to the disk, renames it over
-// `path` and flushes the folder. Destruction without commit() removes the temporary file and leaves `path` as it was.
+// A file in the making: bytes go to a temporary file in the same folder; commit() flushes it to the disk, renames it
+// over `path` and flushes the folder. Destruction without commit() removes the temporary file and leaves `path` as it
+// was.
 // Every failure (disk full, quota, not writable) throws ExecutionError with the path and the system's reason.
 class AtomicFile {
  public:

@@ -69,7 +69,8 @@ void check_unsupported(const std::string& file, const json& config) {
     const auto at = config.find(key);
     if (at != config.end() && !at->is_null() && *at != only) value_error(file, key, *at, only.dump());
   };
-  if (member(file, "", config, "model_type") != "llama") value_error(file, "model_type", config["model_type"], "\"llama\"");
+  if (member(file, "", config, "model_type") != "llama")
+    value_error(file, "model_type", config["model_type"], "\"llama\"");
   expect("hidden_act", "silu");
   expect("attention_bias", false);
   expect("mlp_bias", false);
@@ -87,7 +88,8 @@ void read_rope_parameters(const std::string& file, const json& config, Model& mo
     if (key == "rope_theta") {
       read_value(file, "rope_parameters: rope_theta", value, model.rope_theta);
     } else if ((key != "rope_type" && key != "type") || value != "default") {
-      value_error(file, "rope_parameters: " + key, value, "rope_type \"default\": scaled rotary embeddings are not supported");
+      value_error(file, "rope_parameters: " + key, value,
+                  "rope_type \"default\": scaled rotary embeddings are not supported");
     }
   }
 }

@@ -27,7 +27,8 @@ void refuse_unknown_tensors(const TensorFolder& folder, const ir::Settings& sett
   for (const std::string& name : folder.names()) {
     const bool ignored = is_rotary_buffer(name) || (settings.model.tied && name == kHeadName);
     if (!ignored && !known.contains(name)) {
-      throw ExecutionError(fmt::format("{}: tensor \"{}\" is not part of the plan's model", folder.file_of(name), name));
+      throw ExecutionError(
+          fmt::format("{}: tensor \"{}\" is not part of the plan's model", folder.file_of(name), name));
     }
   }
 }

@@ -52,8 +52,9 @@ void compare_settings(const std::string& file, const TrainingState& state, const
     const auto saved = state.settings.find(key);
     if (saved == state.settings.end() || saved->second == now) continue;
     if (fixed_on_resume(row)) {
-      throw ExecutionError(fmt::format("{}: {}: the checkpoint was written with {}, the plan has {}; a resumed run must keep it",
-                                       file, key, saved->second, now));
+      throw ExecutionError(
+          fmt::format("{}: {}: the checkpoint was written with {}, the plan has {}; a resumed run must keep it", file,
+                      key, saved->second, now));
     }
     if (worth_a_warning(row) && warnings != nullptr) {
       warnings->push_back(fmt::format("{} changes from {} to {} at step {}", key, saved->second, now, state.step));

@@ -17,10 +17,21 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 using nlohmann::json;
 
 constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
-    {"F64", at::kDouble},        {"F32", at::kFloat},           {"F16", at::kHalf},       {"BF16", at::kBFloat16},
-    {"I64", at::kLong},          {"I32", at::kInt},             {"I16", at::kShort},      {"I8", at::kChar},
-    {"U64", at::kUInt64},        {"U32", at::kUInt32},          {"U16", at::kUInt16},     {"U8", at::kByte},
-    {"F8_E4M3", at::kFloat8_e4m3fn}, {"F8_E5M2", at::kFloat8_e5m2}, {"BOOL", at::kBool},
+    {"F64", at::kDouble},
+    {"F32", at::kFloat},
+    {"F16", at::kHalf},
+    {"BF16", at::kBFloat16},
+    {"I64", at::kLong},
+    {"I32", at::kInt},
+    {"I16", at::kShort},
+    {"I8", at::kChar},
+    {"U64", at::kUInt64},
+    {"U32", at::kUInt32},
+    {"U16", at::kUInt16},
+    {"U8", at::kByte},
+    {"F8_E4M3", at::kFloat8_e4m3fn},
+    {"F8_E5M2", at::kFloat8_e5m2},
+    {"BOOL", at::kBool},
 };
 
 std::string quoted(const std::string& name) { return "tensor \"" + name + "\""; }
@@ -52,7 +63,8 @@ std::uint64_t shape_bytes(const std::string& file, const std::string& where, con
   return bytes;
 }
 
-TensorEntry parse_entry(const std::string& file, const std::string& name, const json& fields, std::uint64_t data_bytes) {
+TensorEntry parse_entry(const std::string& file, const std::string& name, const json& fields,
+                        std::uint64_t data_bytes) {
   const std::string where = quoted(name);
   TensorEntry tensor;
   tensor.name = name;
@@ -69,9 +81,9 @@ TensorEntry parse_entry(const std::string& file, const std::string& name, const 
   }
   const std::uint64_t bytes = shape_bytes(file, where + ": shape", tensor);
   if (tensor.end - tensor.begin != bytes) {
-    field_error(file, where + ": data_offsets", std::to_string(tensor.end - tensor.begin) + " bytes",
-                std::to_string(bytes) + " for " + std::string(safetensors_type(tensor.type)) + " " +
-                    shape_text(tensor.shape));
+    field_error(
+        file, where + ": data_offsets", std::to_string(tensor.end - tensor.begin) + " bytes",
+        std::to_string(bytes) + " for " + std::string(safetensors_type(tensor.type)) + " " + shape_text(tensor.shape));
   }
   return tensor;
 }
@@ -87,7 +99,8 @@ void check_contiguous(const std::string& file, const std::vector<TensorEntry>& t
     at = tensor.end;
   }
   if (at != data_bytes) {
-    field_error(file, "size", std::to_string(data_bytes) + " bytes of data", std::to_string(at) + ", the end of the last tensor");
+    field_error(file, "size", std::to_string(data_bytes) + " bytes of data",
+                std::to_string(at) + ", the end of the last tensor");
   }
 }
 
@@ -194,7 +207,8 @@ void write_safetensors(const std::filesystem::path& path, std::span<const NamedT
   const std::string header = header_text(ordered);
   const std::uint64_t length = header.size();
   if (length > kMaxSafetensorsHeader) {
-    field_error(path.string(), "header length", std::to_string(length), "at most " + std::to_string(kMaxSafetensorsHeader));
+    field_error(path.string(), "header length", std::to_string(length),
+                "at most " + std::to_string(kMaxSafetensorsHeader));
   }
   AtomicFile file(path);
   file.write(&length, sizeof length);

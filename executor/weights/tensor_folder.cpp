@@ -24,7 +24,8 @@ TensorFolder::TensorFolder(const fs::path& folder, std::string_view stem) : path
   } else if (path_exists(index)) {
     read_index(index);
   } else {
-    throw ExecutionError(fmt::format("{}: neither {} nor {}", path_, single.filename().string(), index.filename().string()));
+    throw ExecutionError(
+        fmt::format("{}: neither {} nor {}", path_, single.filename().string(), index.filename().string()));
   }
 }
 
@@ -50,8 +51,8 @@ void TensorFolder::read_index(const fs::path& path) {
     if (fresh) {
       const fs::path shard_path = path.parent_path() / shard;
       if (!path_exists(shard_path)) {
-        throw ExecutionError(fmt::format("{}: tensor \"{}\" is said to lie in {}, which does not exist", file.path(), name,
-                                         shard_path.string()));
+        throw ExecutionError(fmt::format("{}: tensor \"{}\" is said to lie in {}, which does not exist", file.path(),
+                                         name, shard_path.string()));
       }
       files_.push_back(std::make_unique<SafetensorsFile>(shard_path));
       at->second = files_.back().get();
@@ -73,7 +74,8 @@ std::vector<std::string> TensorFolder::names() const {
 
 const TensorFolder::Place& TensorFolder::place(std::string_view name) const {
   const auto at = where_.find(name);
-  if (at == where_.end()) throw ExecutionError(fmt::format("{}: no tensor \"{}\" in its safetensors files", path_, name));
+  if (at == where_.end())
+    throw ExecutionError(fmt::format("{}: no tensor \"{}\" in its safetensors files", path_, name));
   return at->second;
 }
 
@@ -101,8 +103,8 @@ void write_tensor_index(const fs::path& folder, std::string_view stem, int parts
     for (const TensorEntry& entry : file.tensors()) {
       const auto [at, fresh] = weight_map.emplace(entry.name, shard);
       if (!fresh) {
-        throw ExecutionError(fmt::format("{}: tensor \"{}\" lies in {} and in {}", folder.string(), entry.name, at->second,
-                                         shard));
+        throw ExecutionError(
+            fmt::format("{}: tensor \"{}\" lies in {} and in {}", folder.string(), entry.name, at->second, shard));
       }
       total += entry.end - entry.begin;
     }
