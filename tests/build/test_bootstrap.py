@@ -20,6 +20,7 @@ class Bootstrap(unittest.TestCase):
         self.calls.touch()
         self.installed = self.path / "installed"
         self.installed.write_text("g++\n")
+        self.installs = f"echo libyaml-cpp-dev >> {self.installed}"
         (self.path / "packages.txt").write_text("# compiler\ng++\n\nlibyaml-cpp-dev  # reader\n")
         (self.path / "requirements.txt").write_text("# nothing\n")
         for name in ("bash", "sed", "sort", "comm", "tr", "cut", "cat", "mkdir", "dirname", "sha256sum", "flock", "rm",
@@ -52,17 +53,17 @@ class Bootstrap(unittest.TestCase):
         self.assertNotIn("apt-get", self.calls.read_text())
 
     def test_a_missing_package_is_installed(self):
-        self.program("apt-get", f'case "$*" in *install*) echo libyaml-cpp-dev >> {self.installed};; esac')
+        self.program("apt-get", f'case "$*" in *install*) {self.installs};; esac')
         result = self.install()
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(result.stdout, "femtotron: installing Debian packages: libyaml-cpp-dev\nfine\n")
-        installs = [line for line in self.calls.read_text().splitlines() if " install " in line]
-        self.assertEqual(len(installs), 1)
-        self.assertRegex(installs[0], "^apt-get .* libyaml-cpp-dev$")
-        self.assertNotIn("g++", installs[0])
+        calls = [line for line in self.calls.read_text().splitlines() if " install " in line]
+        self.assertEqual(len(calls), 1)
+        self.assertRegex(calls[0], "^apt-get .* libyaml-cpp-dev$")
+        self.assertNotIn("g++", calls[0])
 
     def test_a_failing_update_is_tried_twice_and_is_no_end(self):
-        self.program("apt-get", f'case "$*" in *install*) echo libyaml-cpp-dev >> {self.installed};; *) exit 100;; esac')
+        self.program("apt-get", f'case "$*" in *install*) {self.installs};; *) exit 100;; esac')
         result = self.install()
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(self.calls.read_text().count(" update"), 2)
@@ -77,7 +78,7 @@ class Bootstrap(unittest.TestCase):
                                         "no root and no sudo (in all: libyaml-cpp-dev)\n")
 
     def test_sudo_is_used_without_root(self):
-        self.program("apt-get", f'case "$*" in *install*) echo libyaml-cpp-dev >> {self.installed};; esac')
+        self.program("apt-get", f'case "$*" in *install*) {self.installs};; esac')
         self.program("id", "echo 1000")
         self.program("sudo", '"$@"')
         self.assertEqual(self.install().returncode, 0)
@@ -87,19 +88,20 @@ class Bootstrap(unittest.TestCase):
         self.program("apt-get", "echo E: no such package; exit 100")
         result = self.install()
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stderr, "femtotron: Debian package libyaml-cpp-dev is missing and apt-get cannot install "
-                                        f"it: see {self.path}/apt.log\n")
+        self.assertEqual(result.stderr, "femtotron: Debian package libyaml-cpp-dev is missing and apt-get cannot "
+                                        f"install it: see {self.path}/apt.log\n")
         self.assertIn("no such package", (self.path / "apt.log").read_text())
 
     def test_another_system(self):
         (self.bin / "dpkg-query").unlink()
         result = self.install()
-        self.assertEqual((result.returncode, result.stderr), (1, "femtotron: dpkg-query is missing: a Debian 12 machine "
-                                                                 "is needed\n"))
+        self.assertEqual((result.returncode, result.stderr),
+                         (1, "femtotron: dpkg-query is missing: a Debian 12 machine is needed\n"))
 
     def test_no_place_for_the_cache(self):
         result = self.run_bootstrap(HOME="")
-        self.assertEqual((result.returncode, result.stderr), (1, "femtotron: HOME is not set: no place for the cache\n"))
+        self.assertEqual((result.returncode, result.stderr),
+                         (1, "femtotron: HOME is not set: no place for the cache\n"))
         (self.path / "file").touch()
         result = self.run_bootstrap(HOME=str(self.path / "file"))
         self.assertEqual((result.returncode, result.stderr),

@@ -36,8 +36,8 @@ def sources(folder):
 
 
 class Hidden(unittest.TestCase):
-    """A build without a feature works and says so when asked for it. It lives at the same depth as build/release, so that
-    ccache finds what the ordinary build has compiled; only the feature's own files differ."""
+    """A build without a feature works and says so when asked for it. It lives at the same depth as build/release, so
+    that ccache finds what the ordinary build has compiled; only the feature's own files differ."""
 
     def build_without(self, name, *options):
         folder = ROOT / "build" / f"without_{name}"
