@@ -20,7 +20,8 @@ constexpr auto names(T... name) {
 #define OPTION(pass, name, type, value, choices, doc) {#name, OptionType::type, value, choices, doc},
 #define END_PASS(name) \
   {}                   \
-  };                   \
+  }                    \
+  ;                    \
   }  // the last row is empty: an array may not be
 #include "passes/passes.def"
 
