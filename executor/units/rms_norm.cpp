@@ -2,7 +2,6 @@
 
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/mv.h>
 #include <ATen/ops/sum.h>
 
 namespace fem::exec {
@@ -21,9 +20,10 @@ RmsNormGradients rms_norm_backward(at::Tensor dy, const at::Tensor& x, const at:
   const auto column = rstd.unsqueeze(-1);
   auto xhat = at::mul(x.to(at::kFloat), column);
   auto y = at::mul(xhat, wide_w).to(x.scalar_type());
-  const auto product = at::mul(dy, xhat);
+  auto product = at::mul(dy, xhat);
   auto dw = at::sum(product, 0);
-  const auto mean = at::mv(product, wide_w).div_(x.size(-1));
+  // Not at::mv: its sums depend on the address of w.
+  const auto mean = at::sum(product.mul_(wide_w), -1).div_(x.size(-1));
   dy.mul_(wide_w).sub_(xhat.mul_(mean.unsqueeze(-1))).mul_(column);
   return {std::move(dy), std::move(y), std::move(dw)};
 }
