@@ -38,6 +38,12 @@ std::string text(const P2pHalf& half) {
          std::to_string(half.bytes) + " bytes " + (half.send ? "to" : "from") + " rank " + std::to_string(half.peer);
 }
 
+std::string text(std::span<const P2pHalf> halves) {
+  std::string all;
+  for (const P2pHalf& half : halves) all += (all.empty() ? "" : "; ") + text(half);
+  return all;
+}
+
 std::string text(std::chrono::milliseconds time) {
   const auto count = time.count();
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";

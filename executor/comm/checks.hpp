@@ -19,6 +19,7 @@ void check_root(const Communicator& comm, ir::Group group, int root);
 void check_equal_blocks(const Communicator& comm, ir::Group group, std::size_t elements);
 
 std::string text(const P2pHalf& half);             // "send tag 3 of 16384 bytes to rank 1"
+std::string text(std::span<const P2pHalf> halves);  // the same of each, with "; " between
 std::string text(std::chrono::milliseconds time);  // "60 s", "250 ms"
 std::string text(std::span<const int> ranks);      // "{0, 2, 4}"
 

@@ -59,8 +59,7 @@ class LocalCommunicator final : public Communicator {
   void post(LocalBatch& batch, ir::Lane lane);
   std::uint32_t withdraw(LocalBatch& batch, ir::Lane lane);
   void give_up(LocalBatch& batch, ir::Lane lane, bool timed_out);
-  void collective_failed(ir::Group group, const CollectiveCall& call, std::size_t channel,
-                                      GroupMeeting::Outcome outcome);
+  void collective_failed(const Operation& operation, std::size_t channel, GroupMeeting::Outcome outcome);
   [[noreturn]] void raise(const std::string& message, ir::Lane lane);
   Mailbox& mailbox(const P2pHalf& half, ir::Lane lane) {
     return half.send ? state_->mailbox(rank_, half.peer, lane) : state_->mailbox(half.peer, rank_, lane);
@@ -79,7 +78,8 @@ void LocalCommunicator::raise(const std::string& message, ir::Lane lane) {
 void LocalCommunicator::exchange(std::span<const P2pHalf> halves, ir::Lane lane) {
   if (halves.empty()) return;
   check_halves(*this, halves);
-  if (state_->failed().load()) raise("stopped because " + state_->failure(), lane);
+  if (state_->failed().load())
+    raise("stopped because " + state_->failure() + "; was about to " + text(halves), lane);
 
   const P2pHalf& first = halves[0];
   InOperation mark(self_.operations[channel_of(lane)],
@@ -138,18 +138,19 @@ void LocalCommunicator::give_up(LocalBatch& batch, ir::Lane lane, bool timed_out
 
 void LocalCommunicator::collective(ir::Group group, const CollectiveCall& call, std::size_t channel) {
   LocalMembership& own = state_->membership(group, rank_);
-  if (state_->failed().load()) raise("stopped because " + state_->failure(), lane_of(channel));
-  InOperation mark(self_.operations[channel],
-                   {.kind = call.kind, .group = group, .peer = call.root, .bytes = call.bytes});
+  const Operation operation{.kind = call.kind, .group = group, .peer = call.root, .bytes = call.bytes};
+  if (state_->failed().load())
+    raise("stopped because " + state_->failure() + "; was about to start " + text(operation), lane_of(channel));
+  InOperation mark(self_.operations[channel], operation);
   const auto outcome = own.meetings[channel]->run(own.member, call, state_->failed(), state_->options().timeout);
-  if (outcome != GroupMeeting::Outcome::done) collective_failed(group, call, channel, outcome);
+  if (outcome != GroupMeeting::Outcome::done) collective_failed(operation, channel, outcome);
 }
 
-void LocalCommunicator::collective_failed(ir::Group group, const CollectiveCall& call, std::size_t channel,
+void LocalCommunicator::collective_failed(const Operation& operation, std::size_t channel,
                                           GroupMeeting::Outcome outcome) {
-  const LocalMembership& own = state_->membership(group, rank_);
+  const LocalMembership& own = state_->membership(operation.group, rank_);
   const ir::Lane lane = lane_of(channel);
-  const Operation operation{.kind = call.kind, .group = group, .peer = call.root, .bytes = call.bytes};
+  const std::string group = std::string(ir::name(operation.group)) + " " + text(std::span<const int>(own.ranks));
   std::string missing;
   for (std::size_t member : own.meetings[channel]->missing(own.member)) {
     if (!missing.empty()) missing += "; ";
@@ -158,7 +159,7 @@ void LocalCommunicator::collective_failed(ir::Group group, const CollectiveCall&
   switch (outcome) {
     case GroupMeeting::Outcome::done: return;
     case GroupMeeting::Outcome::disagree:
-      raise("members of " + std::string(ir::name(group)) + " " + text(own.ranks) + " disagree: " +
+      raise("members of " + group + " disagree: " +
             own.meetings[channel]->disagreement(own.member), lane);
     case GroupMeeting::Outcome::timed_out:
       raise("no answer for " + text(state_->options().timeout) + " in " + text(operation) + ": waiting for " + missing,
@@ -166,7 +167,7 @@ void LocalCommunicator::collective_failed(ir::Group group, const CollectiveCall&
     case GroupMeeting::Outcome::failed:
       raise("stopped because " + state_->failure() + "; was in " + text(operation), lane);
     case GroupMeeting::Outcome::closed:
-      raise("a member of " + std::string(ir::name(group)) + " " + text(own.ranks) + " gave up waiting; was in " +
+      raise("a member of " + group + " gave up waiting; was in " +
             text(operation) + (missing.empty() ? "" : ", waiting for " + missing), lane);
   }
 }

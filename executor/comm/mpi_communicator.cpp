@@ -44,7 +44,9 @@ class MpiCommunicator final : public Communicator {
   static int checked_rank(const Topology& topology);
   static MPI_Comm own_world();
   void finish(MPI_Request request, const Operation& operation, ir::Lane lane);
-  void check_alive(ir::Lane lane);
+  template <class Text>
+  void check_alive(ir::Lane lane, const Text& call);
+  void check_alive(ir::Lane lane, const Operation& operation);
   [[noreturn]] void raise(const std::string& message, ir::Lane lane);
 
   MpiRuntime runtime_;
@@ -95,14 +97,21 @@ void MpiCommunicator::raise(const std::string& message, ir::Lane lane) {
   throw error;
 }
 
-void MpiCommunicator::check_alive(ir::Lane lane) {
-  if (control_.failed()) raise("stopped because " + control_.failure(), lane);
+// Looks for a failure before a call starts; `call` makes its text.
+template <class Text>
+void MpiCommunicator::check_alive(ir::Lane lane, const Text& call) {
+  control_.poll();
+  if (control_.failed()) raise("stopped because " + control_.failure() + "; was about to " + call(), lane);
+}
+
+void MpiCommunicator::check_alive(ir::Lane lane, const Operation& operation) {
+  check_alive(lane, [&] { return "start " + text(operation); });
 }
 
 void MpiCommunicator::exchange(std::span<const P2pHalf> halves, ir::Lane lane) {
   if (halves.empty()) return;
   check_halves(*this, halves);
-  check_alive(lane);
+  check_alive(lane, [&] { return text(halves); });
   MpiExchange& exchange = exchanges_[channel_of(lane)];
   MpiWait result;
   try {
@@ -133,7 +142,8 @@ void MpiCommunicator::finish(MPI_Request request, const Operation& operation, ir
 }
 
 void MpiCommunicator::all_gather(ir::Group group, const void* send, void* recv, std::size_t bytes, ir::Lane lane) {
-  check_alive(lane);
+  const Operation operation{.kind = OperationKind::all_gather, .group = group, .bytes = bytes};
+  check_alive(lane, operation);
   const MpiGroup& own = groups_[group];
   void* own_block = static_cast<char*>(recv) + static_cast<std::size_t>(own.member) * bytes;
   if (own.ranks.size() == 1) {
@@ -145,11 +155,12 @@ void MpiCommunicator::all_gather(ir::Group group, const void* send, void* recv, 
   check_mpi(MPI_Iallgather(own_block == send ? MPI_IN_PLACE : send, block.count(), block.type(), recv, block.count(),
                            block.type(), own.comms[channel_of(lane)], &request),
             "MPI_Iallgather");
-  finish(request, {.kind = OperationKind::all_gather, .group = group, .bytes = bytes}, lane);
+  finish(request, operation, lane);
 }
 
 void MpiCommunicator::all_to_all(ir::Group group, const void* send, void* recv, std::size_t bytes, ir::Lane lane) {
-  check_alive(lane);
+  const Operation operation{.kind = OperationKind::all_to_all, .group = group, .bytes = bytes};
+  check_alive(lane, operation);
   const MpiGroup& own = groups_[group];
   if (own.ranks.size() == 1) {
     if (bytes != 0) std::memcpy(recv, send, bytes);
@@ -160,27 +171,29 @@ void MpiCommunicator::all_to_all(ir::Group group, const void* send, void* recv, 
   check_mpi(MPI_Ialltoall(send, block.count(), block.type(), recv, block.count(), block.type(),
                           own.comms[channel_of(lane)], &request),
             "MPI_Ialltoall");
-  finish(request, {.kind = OperationKind::all_to_all, .group = group, .bytes = bytes}, lane);
+  finish(request, operation, lane);
 }
 
 void MpiCommunicator::broadcast(ir::Group group, int root, void* data, std::size_t bytes, ir::Lane lane) {
   check_root(*this, group, root);
-  check_alive(lane);
+  const Operation operation{.kind = OperationKind::broadcast, .group = group, .peer = root, .bytes = bytes};
+  check_alive(lane, operation);
   const MpiGroup& own = groups_[group];
   if (own.ranks.size() == 1) return;
   const MpiBytes block(bytes);
   MPI_Request request;
   check_mpi(MPI_Ibcast(data, block.count(), block.type(), root, own.comms[channel_of(lane)], &request), "MPI_Ibcast");
-  finish(request, {.kind = OperationKind::broadcast, .group = group, .peer = root, .bytes = bytes}, lane);
+  finish(request, operation, lane);
 }
 
 void MpiCommunicator::barrier(ir::Group group) {
-  check_alive(ir::Lane::Compute);
+  const Operation operation{.kind = OperationKind::barrier, .group = group};
+  check_alive(ir::Lane::Compute, operation);
   const MpiGroup& own = groups_[group];
   if (own.ranks.size() == 1) return;
   MPI_Request request;
   check_mpi(MPI_Ibarrier(own.comms[kBarrierChannel], &request), "MPI_Ibarrier");
-  finish(request, {.kind = OperationKind::barrier, .group = group}, ir::Lane::Compute);
+  finish(request, operation, ir::Lane::Compute);
 }
 
 }  // namespace

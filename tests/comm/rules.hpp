@@ -1,0 +1,25 @@
+// The rules of executor/comm/communicator.hpp, each as a function that every rank of a world runs. The same for every
+// backend.
+#pragma once
+
+#include <ostream>
+#include <span>
+
+#include "executor/comm/communicator.hpp"
+
+namespace fem::exec::test {
+
+struct Rule {
+  const char* name;
+  void (*run)(Communicator& comm);  // checks with EXPECT
+};
+std::span<const Rule> rules();
+inline void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
+
+// A seeded program of batches, the same on all ranks: messages between random pairs with random tags and sizes, each
+// rank's halves in an order of its own.
+void random_batches(Communicator& comm, std::uint64_t seed, int rounds, ir::Lane lane);
+// The same of collectives over random groups.
+void random_collectives(Communicator& comm, std::uint64_t seed, int rounds, ir::Lane lane);
+
+}  // namespace fem::exec::test

@@ -1,0 +1,102 @@
+// The store that GPU runs meet at, with threads as ranks and no GPU.
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "executor/comm/nccl_rendezvous.hpp"
+#include "executor/error.hpp"
+
+namespace fem::exec {
+namespace {
+
+using testing::HasSubstr;
+
+int free_port() {
+  const int handle = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  bind(handle, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(handle, reinterpret_cast<sockaddr*>(&address), &size);
+  close(handle);
+  return ntohs(address.sin_port);
+}
+
+LaunchEnvironment launch(int rank, int world_size, int port) {
+  LaunchEnvironment launch;
+  launch.launcher = Launcher::torchrun;
+  launch.rank = rank;
+  launch.world_size = world_size;
+  launch.master_address = "127.0.0.1";
+  launch.master_port = port;
+  return launch;
+}
+
+// Every rank gets rank 0's bytes, zeros among them, and hears of a failure; only the first one stays.
+void meet(int rank, LaunchEnvironment own) {
+  const std::string id("a\0b\377c", 5);
+  Rendezvous rendezvous(own, std::chrono::seconds(20));
+  EXPECT_EQ(rendezvous.share("id", rank == 0 ? id : "ignored"), id);
+  EXPECT_EQ(rendezvous.failure(), "");
+  rendezvous.share(rank == 0 ? "seen" : "seen", "all");
+  static std::atomic<int> quiet{0};
+  for (++quiet; quiet.load() % 3 != 0;) std::this_thread::yield();
+  if (rank == 1) rendezvous.announce_failure("rank 1: broken");
+  while (rendezvous.failure().empty()) std::this_thread::yield();
+  rendezvous.announce_failure("later");
+  EXPECT_EQ(rendezvous.failure(), "rank 1: broken");
+  for (++quiet; quiet.load() % 3 != 0;) std::this_thread::yield();  // rank 0 hosts the store to the end
+}
+
+TEST(Rendezvous, Rank0HostsTheStore) {
+  const int port = free_port();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.emplace_back([=] { meet(rank, launch(rank, 3, port)); });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(Rendezvous, TheAgentHostsTheStore) {
+  const int port = free_port();
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = true;
+  options.waitWorkers = false;
+  c10d::TCPStore agent("127.0.0.1", options);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([=] {
+      LaunchEnvironment own = launch(rank, 3, port);
+      own.agent_store = true;
+      meet(rank, own);
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(Rendezvous, NamesWhoIsMissing) {
+  const int port = free_port();
+  try {
+    const Rendezvous rendezvous(launch(0, 3, port), std::chrono::seconds(1));
+    FAIL();
+  } catch (const ExecutionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no sign of rank 1, 2"));
+  }
+}
+
+TEST(Rendezvous, NamesAnAddressWhereNobodyListens) {
+  const int port = free_port();
+  try {
+    const Rendezvous rendezvous(launch(1, 2, port), std::chrono::seconds(1));
+    FAIL();
+  } catch (const ExecutionError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no rendezvous at 127.0.0.1:" + std::to_string(port)));
+  }
+}
+
+}  // namespace
+}  // namespace fem::exec
