@@ -104,6 +104,7 @@ StepResult Interpreter::run(const ir::Program& program, const StepInput& input) 
   } catch (const std::exception& error) {
     activations_.clear();
     const auto* known = dynamic_cast<const ExecutionError*>(&error);
+    if (known && known->rank() >= 0) throw;  // a communicator's error says where it happened
     throw ExecutionError(known ? known->message() : error.what(), comm_.rank(), input.step,
                          describe(static_cast<std::uint32_t>(run.at)), topology_.place(comm_.rank()));
   }

@@ -1,0 +1,87 @@
+"""What femrun refuses before any work, with which exit code and words."""
+import os
+import unittest
+
+from harness import HAVE_MPI, EndToEnd
+
+
+class Refusals(EndToEnd):
+    def refused(self, plan, *options, code, words):
+        save, metrics = self.fresh(".save"), self.fresh(".jsonl")
+        done = self.femrun(plan, "--save", save, "--metrics", metrics, *options)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+        self.assertEqual(done.stdout, "", "work was done")
+        self.assertFalse(save.exists() or metrics.exists(), "work was done")
+        return done.stderr
+
+    def broken_plan(self):
+        """A plan without one send: its receiver would wait for ever."""
+        lines = self.plan("parallel.pp=2").read_text().splitlines(keepends=True)
+        lines.remove(next(line for line in lines if line.strip() == "SendForward s0 m0 to 1"))
+        plan = self.fresh(".plan")
+        plan.write_text("".join(lines))
+        return plan
+
+    def test_a_plan_that_does_not_verify(self):
+        plan = self.broken_plan()
+        message = self.refused(plan, code=1, words=[f"{plan}:", ": error: ", "[V"])
+        self.assertIn("^", message)
+
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_a_plan_that_does_not_verify_under_mpi(self):
+        self.refused(self.broken_plan(), "--backend", "mpi", code=1, words=[": error: ", "[V"])
+
+    def test_a_plan_with_a_typing_error(self):
+        plan = self.fresh(".plan")
+        plan.write_text(self.plan().read_text().replace("OptimizerStep s0", "OptimiserStep s0"))
+        self.refused(plan, code=1, words=[f"{plan}:", "OptimizerStep"])
+
+    def test_files_that_are_not_there(self):
+        plan = self.plan()
+        self.refused(self.folder / "absent.plan", code=1, words=["absent.plan"])
+        self.refused(plan, "--data", self.folder / "absent", code=1, words=["absent"])
+        self.refused(plan, "--init", self.folder / "absent", code=1, words=["absent"])
+        self.refused(plan, "--resume", self.folder / "absent", code=1, words=["absent"])
+
+    def test_settings_of_the_plan(self):
+        plan = self.plan()
+        self.refused(plan, "--set", "parallel.pp=2", code=1,
+                     words=["parallel.pp is part of the plan: compile again with femc plan CONFIG --set parallel.pp=2"])
+        self.refused(plan, "--set", "run.step=2", code=1, words=["did you mean 'run.steps'?"])
+        self.refused(plan, "--steps", "many", code=1, words=["run.steps", "many"])
+
+    def test_usage(self):
+        plan = self.plan()
+        self.refused(plan, "--no-such-option", code=2, words=["--no-such-option"])
+        self.refused(plan, "--backend", "smoke", code=2, words=["smoke"])
+        self.refused(plan, "--init", "a", "--resume", "b", code=2, words=["--init"])
+        done = self.femrun("--help")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--dump-batches", done.stdout)
+
+    @unittest.skipIf(os.path.exists("/dev/nvidia0"), "there is a GPU")
+    def test_no_gpu(self):
+        self.refused(self.plan(), "--device", "cuda", code=3, words=["no GPU"])
+        self.refused(self.plan(), "--backend", "nccl", code=3, words=["no GPU"])
+
+    def test_contradicting_launchers(self):
+        plan = self.plan("parallel.pp=2")
+        os.environ.update({"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"})
+        try:
+            self.refused(plan, code=1, words=["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
+        finally:
+            for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
+                del os.environ[name]
+
+    def test_local_ranks_inside_a_launcher(self):
+        os.environ.update({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
+        try:
+            self.refused(self.plan("parallel.pp=2"), "--backend", "local", code=1, words=["OMPI_COMM_WORLD_SIZE=2", "--backend mpi"])
+        finally:
+            del os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]
+
+
+if __name__ == "__main__":
+    unittest.main()
