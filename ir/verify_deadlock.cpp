@@ -211,7 +211,8 @@ void report_circle(const Subject& subject, const Rendezvous& world, const std::v
   for (std::size_t i = 0; i < shown; ++i) {
     const std::size_t r = circle[i];
     message += std::string(i > 0 ? ", which" : "") + " waits in " +
-               report.batch_at({subject.index, r, world.action_of(r)}) + " for rank " + std::to_string(world.waits_for(r));
+               report.batch_at({subject.index, r, world.action_of(r)}) + " for rank " +
+               std::to_string(world.waits_for(r));
   }
   if (shown < circle.size()) {
     message += ", and so on over " + std::to_string(circle.size() - shown) + " more ranks back to rank " +

@@ -39,9 +39,9 @@ std::string random_bytes(Random& random, std::size_t n) {
 
 void damage(Random& random, std::string& text) {
   static const std::string kPieces[] = {
-      "s0", " m1", "u3 ", "k2", " to 1", "from", ",", "@", "wait ", ">=", "2147483648", "-1", "\n", "#", "\"", "\\x", "=",
-      "..", "rank 0\n", "program x microbatches=1\n", "Forward", "SendForwardRecvBackward", std::string(1, '\0'), "\r",
-      "\t"};
+      "s0", " m1", "u3 ", "k2", " to 1", "from", ",", "@", "wait ", ">=", "2147483648", "-1", "\n", "#", "\"", "\\x",
+      "=", "..", "rank 0\n", "program x microbatches=1\n", "Forward", "SendForwardRecvBackward", std::string(1, '\0'),
+      "\r", "\t"};
   const std::size_t at = random() % (text.size() + 1);
   const std::size_t n = std::min<std::size_t>(random() % 12, text.size() - at);
   switch (random() % 6) {

@@ -37,8 +37,8 @@ TEST(ActionTable, NoTwoPairsOfNamesSpellTheSame) {
 TEST(ActionTable, WhatIsKilledIsReadAndWhatIsReadIsWrittenSomewhere) {
   for (int r = 0; r < kResourceKinds; ++r) {
     const auto kind = static_cast<ResourceKind>(r);
-    bool written = kind == ResourceKind::Shard || kind == ResourceKind::Optimizer || kind == ResourceKind::Input ||
-                   kind == ResourceKind::GradOutput || kind == ResourceKind::Params;  // held from the start, or received
+    const bool held_from_the_start = kind == ResourceKind::Shard || kind == ResourceKind::Optimizer;
+    bool written = held_from_the_start;
     bool read = false;
     for (int k = 0; k < kActionKinds; ++k) {
       const ActionInfo& row = info(static_cast<ActionKind>(k));
@@ -72,10 +72,10 @@ TEST(ActionTable, LanesAndGroupsHaveNames) {
 }
 
 TEST(Builder, FillsExactlyTheOperandsOfTheRow) {
-  const Action actions[] = {recv_forward(1, 2, 0), send_forward(0, 2, 1), recv_backward(0, 2, 1), send_backward(1, 2, 0),
-                            forward(0, 2), backward(0, 2), backward_input(0, 2), backward_weight(0, 2), zero_grad(0),
-                            reduce_loss(), reduce_tied_grad(0), all_reduce(0), reduce_scatter(0), grad_norm(),
-                            clip_grad(0), optimizer_step(0)};
+  const Action actions[] = {recv_forward(1, 2, 0), send_forward(0, 2, 1), recv_backward(0, 2, 1),
+                            send_backward(1, 2, 0), forward(0, 2), backward(0, 2), backward_input(0, 2),
+                            backward_weight(0, 2), zero_grad(0), reduce_loss(), reduce_tied_grad(0), all_reduce(0),
+                            reduce_scatter(0), grad_norm(), clip_grad(0), optimizer_step(0)};
   for (const Action& a : actions) {
     const ActionInfo& row = info(a.kind);
     EXPECT_EQ(a.stage >= 0, row.has(operand::kS)) << row.name;
