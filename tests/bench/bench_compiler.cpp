@@ -5,12 +5,16 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <memory>
 
+#include "compiler/planner.hpp"
+#include "compiler/schedule_files.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
 #include "orders.hpp"
 #include "passes/communication.hpp"
 #include "passes/dependence.hpp"
+#include "passes/manager.hpp"
 #include "passes/simulate.hpp"
 
 namespace fem {
@@ -20,6 +24,34 @@ void require(bool ok, const ir::DiagnosticSink& sink) {
   if (ok) return;
   std::cerr << sink.text();
   std::abort();
+}
+
+// The configuration of a row: small layers, one microbatch of one sequence, on a mesh of pp x 256 ranks.
+struct Input {
+  compiler::Configuration configuration;
+  compiler::Schedule schedule;
+};
+
+Input read_input(const benchmark::State& state) {
+  const auto p = std::to_string(state.range(0)), m = std::to_string(state.range(1)), v = std::to_string(state.range(2));
+  const std::string text = "model: {layers: " + std::to_string(state.range(0) * state.range(2)) +
+                           ", hidden: 64, intermediate: 128, heads: 2, vocab: 256}\n"
+                           "parallel: {pp: " +
+                           p +
+                           ", dp: 256}\n"
+                           "schedule: {name: interleaved_1f1b, chunks: " +
+                           v +
+                           "}\n"
+                           "batch: {global: " +
+                           std::to_string(256 * state.range(1)) + ", micro: 1, seq_len: 8}\n";
+  ir::DiagnosticSink sink;
+  auto configuration =
+      compiler::read_configuration(std::make_shared<const ir::SourceText>("bench.yaml", text), {}, sink);
+  require(configuration.has_value(), sink);
+  auto schedule = compiler::load_schedule(
+      "interleaved_1f1b", compiler::default_schedule_folders(), [&](std::string why) { sink.error({}, why); }, sink);
+  require(schedule.has_value(), sink);
+  return {std::move(*configuration), std::move(*schedule)};
 }
 
 ir::Plan stage_plan(const benchmark::State& state) {
@@ -56,6 +88,30 @@ void lower(benchmark::State& state) {
     state.PauseTiming();
     program = {};
     state.ResumeTiming();
+  }
+  count_actions(state, lowered_plan(state));
+}
+
+void plan(benchmark::State& state) {
+  const Input input = read_input(state);
+  for (auto _ : state) {
+    ir::DiagnosticSink sink;
+    require(compiler::make_plan(input.configuration, input.schedule, sink).has_value(), sink);
+  }
+  count_actions(state, lowered_plan(state));
+}
+
+// From a configuration to a plan at communication level, verified before and after: what femc plan does but for
+// printing.
+void plan_lower_verify(benchmark::State& state) {
+  const Input input = read_input(state);
+  for (auto _ : state) {
+    ir::DiagnosticSink sink;
+    auto plan = compiler::make_plan(input.configuration, input.schedule, sink);
+    require(plan.has_value(), sink);
+    const auto pipeline =
+        passes::parse_pipeline(ir::SourceText("bench", std::string(passes::default_pipeline())), sink);
+    require(pipeline && passes::run_pipeline(*pipeline, *plan, sink), sink);
   }
   count_actions(state, lowered_plan(state));
 }
@@ -121,6 +177,8 @@ void sizes(benchmark::internal::Benchmark* bench) {
       ->Args({64, 1024, 2});
 }
 
+BENCHMARK(plan_lower_verify)->Apply(sizes);
+BENCHMARK(plan)->Apply(sizes);
 BENCHMARK(lower)->Apply(sizes);
 BENCHMARK(verify)->Apply(sizes);
 BENCHMARK(print)->Apply(sizes);
