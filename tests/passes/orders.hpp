@@ -32,7 +32,7 @@ Order interleaved(int p, int m, int v, int n, bool split = false);
 Order zb_h(int p, int m, int h);
 // ZB-V at p=2, m=4 (arXiv 2405.15362), as a table.
 Order zb_v_2_4();
-// Phases of DualPipe (github.com/deepseek-ai/DualPipe): p even, m even, m >= 2p; V form: v=2, V placement, m >= 2p.
+// Phases of DualPipe (DeepSeek-V3, arXiv 2412.19437): p even, m even, m >= 2p; V form: v=2, V placement, m >= 2p.
 Order dualpipe(int p, int m);
 Order dualpipe_v(int p, int m);
 // Any valid order: ranks and ready operations chosen at random. `split`: I and W in place of whole backwards;
