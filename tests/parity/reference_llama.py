@@ -3,7 +3,7 @@
 
     reference_llama.py --weights DIR --batches FILE --seq-len 16 --global-batch 8 --steps 20 --lr 1e-3 ...
 
-DIR holds config.json and model.safetensors with Hugging Face's names, FILE int64 tokens
+DIR holds config.json and safetensors with Hugging Face's names, FILE int64 tokens
 [steps, global batch, seq_len + 1]. Prints one JSON object a line: step (from 1), loss, grad_norm (before clipping), lr.
 Shares no code with Femtotron and knows nothing of pipelines, microbatches or replicas: a step is one forward and
 backward over the global batch.
@@ -129,10 +129,19 @@ class Llama(nn.Module):
         return self.lm_head(self.model(tokens))
 
 
+def load_weights(folder):
+    """All tensors of a folder: of model.safetensors, or of the files that its index names."""
+    index = Path(folder) / "model.safetensors.index.json"
+    files = {"model.safetensors"}
+    if index.exists():
+        files = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    return {name: tensor for file in sorted(files) for name, tensor in load_file(Path(folder) / file).items()}
+
+
 def load_model(folder):
     config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
     model = Llama(config)
-    tensors = load_file(Path(folder) / "model.safetensors")
+    tensors = load_weights(folder)
     if config["tie_word_embeddings"]:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     model.load_state_dict(tensors, strict=True)
