@@ -18,8 +18,8 @@ out=build/quickstart
 mkdir -p "$out"
 run "$FEM_VENV/bin/python" examples/make_data.py --out build/data
 run build/release/bin/femc plan examples/quickstart.yaml -o "$out/plan.txt"
-printf '\n%s: the actions of every rank; its head:\n' "$out/plan.txt"
-head -n 24 "$out/plan.txt" | cut -c1-118
+printf '\n%s says what each pipeline rank does in a step; it begins:\n' "$out/plan.txt"
+sed -n '/^program train/,$p' "$out/plan.txt" | head -n 16
 run build/release/bin/femc timeline "$out/plan.txt"
 rm -f "$out/metrics.jsonl"
 run build/release/bin/femrun "$out/plan.txt" --metrics "$out/metrics.jsonl" --save "$out/weights" "$@"
