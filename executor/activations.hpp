@@ -14,8 +14,8 @@ namespace fem::exec {
 // Activations, gradients, saved tensors and weight work by stage and microbatch. A buffer lives from the action that
 // writes it to the action that kills it (ir/actions.def); both are counted, so that a program that leaks is found out.
 //
-// output(s,m) and grad_output(s,m) have one slot each; the input of stage s is the output of the stage before it, whether
-// that was computed or received here, and likewise for gradients.
+// output(s,m) and grad_output(s,m) have one slot each; the input of stage s is the output of the stage before it,
+// whether that was computed or received here, and likewise for gradients.
 class Activations {
  public:
   // Slots for programs of up to `microbatches` microbatches, all empty.

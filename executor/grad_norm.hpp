@@ -12,13 +12,13 @@
 
 namespace fem::exec {
 
-// Sum of squares in fp64 over blocks of fixed size, each block by the same eight running sums: a function of the values and
-// their number alone.
+// Sum of squares in fp64 over blocks of fixed size, each block by the same eight running sums: a function of the values
+// and their number alone.
 double sum_of_squares(std::span<const float> values);
 
-// Gathers one partial sum per parameter over the pipeline and adds them in parameter order. A tied embedding counts once
-// (as the embedding's), a stage that repeats the parameters of another (`replica_of`) not at all, replicas over dp and cp
-// once: they hold the same bits after their reduction.
+// Gathers one partial sum per parameter over the pipeline and adds them in parameter order. A tied embedding counts
+// once (as the embedding's), a stage that repeats the parameters of another (`replica_of`) not at all, replicas over dp
+// and cp once: they hold the same bits after their reduction.
 class GradNorm {
  public:
   explicit GradNorm(const ir::Plan& plan);
@@ -26,8 +26,8 @@ class GradNorm {
   // L2 norm of the gradients as they lie in the accumulators. Not finite when any gradient is not.
   double operator()(const Parameters& parameters, Communicator& comm);
 
-  // After a call: the first parameter in global order whose gradient is not finite, with the pipeline coordinate that holds
-  // it, "model.norm.weight on pp 1"; "" when all are finite.
+  // After a call: the first parameter in global order whose gradient is not finite, with the pipeline coordinate that
+  // holds it, "model.norm.weight on pp 1"; "" when all are finite.
   std::string not_finite() const;
 
  private:

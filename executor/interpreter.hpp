@@ -44,7 +44,8 @@ class Interpreter {
   Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
               Progress& progress);
 
-  // Runs a program from its first to its last action. An error carries rank, step and action, and leaves no buffer alive.
+  // Runs a program from its first to its last action. An error carries rank, step and action, and leaves no buffer
+  // alive.
   StepResult run(const ir::Program& program, const StepInput& input);
 
   // Buffers alive between programs: 0, or a program leaks.

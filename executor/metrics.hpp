@@ -18,8 +18,9 @@ struct StepMetrics {
   double loss() const { return loss_sum / static_cast<double>(tokens); }  // NaN when tokens is 0
 };
 
-// Collects the losses of one program's microbatches on a rank and reduces them. The sum runs over replicas in group order
-// and inside a replica over microbatches in their order, so its bits depend neither on pp nor on the order of execution.
+// Collects the losses of one program's microbatches on a rank and reduces them. The sum runs over replicas in group
+// order and inside a replica over microbatches in their order, so its bits depend neither on pp nor on the order of
+// execution.
 class LossReduction {
  public:
   LossReduction(int microbatches, int pp, int replicas);

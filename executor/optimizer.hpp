@@ -11,8 +11,8 @@
 
 namespace fem::exec {
 
-// AdamW with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2) on fp32 masters and moments. Decay applies
-// to the parameters whose row of ir/units.def says so: matrices, not norms.
+// AdamW with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2) on fp32 masters and moments. Decay
+// applies to the parameters whose row of ir/units.def says so: matrices, not norms.
 class AdamW {
  public:
   // Keeps views of the buffers of `stage`, which must stay where they are.

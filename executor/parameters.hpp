@@ -18,8 +18,8 @@ namespace fem::exec {
 // start a parameter at the same alignment wherever it lies.
 inline constexpr std::int64_t kParameterAlignment = 32;
 
-// One unit's parameters on this rank. All buffers have the same layout: the parameters in the order of ir/units.def, each
-// at a multiple of kParameterAlignment, the gaps zero. Views have the parameters' shapes.
+// One unit's parameters on this rank. All buffers have the same layout: the parameters in the order of ir/units.def,
+// each at a multiple of kParameterAlignment, the gaps zero. Views have the parameters' shapes.
 struct UnitParameters {
   std::int64_t unit = 0;  // index in the whole model
   ir::UnitKind kind{};
@@ -42,8 +42,8 @@ struct StageParameters {
 std::int64_t parameter_index(std::int64_t unit, std::int64_t param);
 std::int64_t parameter_slots(const ir::Settings& settings);  // number of those indices; a tied head has one too
 
-// All parameters of the stages that pipeline coordinate `pp` runs. A tied embedding is two parameters, the embedding's and
-// the head's, with a buffer and an accumulator each, on every layout.
+// All parameters of the stages that pipeline coordinate `pp` runs. A tied embedding is two parameters, the embedding's
+// and the head's, with a buffer and an accumulator each, on every layout.
 class Parameters {
  public:
   // Allocates; the values come from initialise() or from a checkpoint. Gradients and moments are zero.

@@ -1,4 +1,5 @@
-// Precompiled header of the executor: the torch headers that nearly every file needs. Operators are included one by one.
+// Precompiled header of the executor: the torch headers that nearly every file needs. Operators are included one by
+// one.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -24,8 +24,8 @@ struct RunCommand {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Parses and verifies the plan before anything else, then joins the ranks and trains. Returns the exit code; every failure
-// is one message on `err`.
+// Parses and verifies the plan before anything else, then joins the ranks and trains. Returns the exit code; every
+// failure is one message on `err`.
 int run_command(const RunCommand& command, std::ostream& out, std::ostream& err);
 
 }  // namespace fem::exec

@@ -27,9 +27,9 @@ struct RunInputs {
   std::int64_t first_step = 0, updates = 0;
 };
 
-// Opens data, weights or checkpoint. ExecutionError, one sentence, for whatever makes the run impossible: a plan that this
-// version does not execute, no data, bad files. `read_tokens`: read the training tokens once to find bad ids (one process
-// of a run is enough).
+// Opens data, weights or checkpoint. ExecutionError, one sentence, for whatever makes the run impossible: a plan that
+// this version does not execute, no data, bad files. `read_tokens`: read the training tokens once to find bad ids (one
+// process of a run is enough).
 RunInputs open_inputs(const ir::Plan& plan, const RunOptions& options, bool read_tokens);
 
 // Writes the training batches of steps [first_step, run.steps) to a file: int64 little-endian

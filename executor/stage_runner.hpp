@@ -20,8 +20,8 @@ class StageRunner {
   // Input (or the batch) -> output and saved tensors, or the loss. `keep`: a backward will follow.
   void forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses);
 
-  // Gradient of the output and saved tensors -> gradient of the input, gradients added to the accumulators. Unit by unit,
-  // so that the weight work of one unit at most is alive.
+  // Gradient of the output and saved tensors -> gradient of the input, gradients added to the accumulators. Unit by
+  // unit, so that the weight work of one unit at most is alive.
   void backward(int stage, int m);
 
   // The same in two parts: the first leaves weight work, the second consumes it.

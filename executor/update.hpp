@@ -34,8 +34,8 @@ class Update {
 
   // GradNorm: norm of the gradients divided by `tokens`; 0 when tokens is 0.
   double grad_norm(std::int64_t tokens);
-  // After grad_norm(): the first parameter in global order whose gradient is not finite, and the pipeline coordinate that
-  // holds it, as "NAME on pp 1"; "" when all are finite.
+  // After grad_norm(): the first parameter in global order whose gradient is not finite, and the pipeline coordinate
+  // that holds it, as "NAME on pp 1"; "" when all are finite.
   std::string not_finite() const;
 
   // ClipGrad.

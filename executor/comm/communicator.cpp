@@ -1,5 +1,5 @@
-// Sums over a group from moves alone: who sums which element is fixed by the layout, the order of the terms by the group,
-// so the bits do not depend on the transport or on timing.
+// Sums over a group from moves alone: who sums which element is fixed by the layout, the order of the terms by the
+// group, so the bits do not depend on the transport or on timing.
 #include "executor/comm/communicator.hpp"
 
 #include <algorithm>

@@ -17,8 +17,8 @@ namespace fem::exec {
 
 // One half of a batch of point-to-point communication. Sender and receiver agree on tag and bytes; a mismatch is an
 // ExecutionError on both sides that names ranks, tags and sizes. Between two ranks, equal tags arrive in order.
-// Halves meet by tag, so the batches of two ranks may list them in different orders. (NCCL knows no tags: there the order
-// must agree, and tags and sizes go unchecked.)
+// Halves meet by tag, so the batches of two ranks may list them in different orders. (NCCL knows no tags: there the
+// order must agree, and tags and sizes go unchecked.)
 struct P2pHalf {
   bool send = false;
   int peer = 0;  // global rank; never the caller's own

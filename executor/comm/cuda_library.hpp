@@ -9,7 +9,8 @@
 
 namespace fem::exec {
 
-// ExecutionError: this build has no CUDA, or its library or a library that it needs cannot be loaded, or no GPU answers.
+// ExecutionError: this build has no CUDA, or its library or a library that it needs cannot be loaded, or no GPU
+// answers.
 int cuda_device_count();
 
 // This process's communicator on GPU launch.local_rank; collective over all ranks of the launch.

@@ -15,8 +15,8 @@ enum class Backend { local, mpi, nccl, null };
 std::string_view name(Backend backend);           // "local", "mpi", "nccl", "null"
 Backend backend_from_name(std::string_view text);  // ExecutionError that lists the names
 
-// One communicator for each rank that runs in this process, in rank order: all of the mesh for local (each is then used by
-// a thread of its own), the launched rank for mpi and nccl, rank 0 for null.
+// One communicator for each rank that runs in this process, in rank order: all of the mesh for local (each is then used
+// by a thread of its own), the launched rank for mpi and nccl, rank 0 for null.
 using World = std::vector<std::unique_ptr<Communicator>>;
 
 // ExecutionError where the launched world is not the mesh of the settings, where the build lacks the backend, or where

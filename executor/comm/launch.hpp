@@ -27,8 +27,9 @@ struct LaunchEnvironment {
 using GetEnv = std::function<std::optional<std::string>(const char* variable)>;
 
 // torchrun, Open MPI, MPICH (PMI), Slurm, in this order. ExecutionError that names the variables and their values where
-// a value is not a number, a rank is outside its world, one of a pair is missing, or two launchers contradict each other.
-// Slurm is left out of that comparison: inside its jobs the other launchers' ranks rightly differ from SLURM_PROCID.
+// a value is not a number, a rank is outside its world, one of a pair is missing, or two launchers contradict each
+// other. Slurm is left out of that comparison: inside its jobs the other launchers' ranks rightly differ from
+// SLURM_PROCID.
 LaunchEnvironment detect_launch(const GetEnv& environment);
 LaunchEnvironment detect_launch();  // of this process
 

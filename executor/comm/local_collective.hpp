@@ -31,8 +31,8 @@ class GroupMeeting {
   // `signals` are the members' own, in group order.
   explicit GroupMeeting(std::vector<Signal*> signals);
 
-  // Blocks until all members have called. `failed` is set when the world failed. The caller's buffers are free to change
-  // and to go away after it returns, whatever the outcome.
+  // Blocks until all members have called. `failed` is set when the world failed. The caller's buffers are free to
+  // change and to go away after it returns, whatever the outcome.
   Outcome run(std::size_t member, const CollectiveCall& call, const std::atomic<bool>& failed,
               std::chrono::milliseconds timeout);
 

@@ -50,8 +50,8 @@ class MpiControl {
 
 enum class MpiWait { done, timed_out, failed };
 
-// Calls done(), which tests MPI requests, until it is true. The first looks follow each other closely and give the core to
-// whoever else needs it; then the thread sleeps between looks.
+// Calls done(), which tests MPI requests, until it is true. The first looks follow each other closely and give the core
+// to whoever else needs it; then the thread sleeps between looks.
 template <class Done>
 MpiWait mpi_wait(MpiControl& control, std::chrono::milliseconds timeout, const Done& done) {
   using Clock = std::chrono::steady_clock;

@@ -14,8 +14,9 @@
 namespace fem::exec {
 
 // A batch sends each peer one small message that lists the tags and sizes of its halves to that peer, and the data with
-// MPI_Issend, which completes only when it is being received. The receiver meets listed halves by tag. When it still lacks
-// one though the peer's list has others left, no later list can help, since the peer's batch waits for those: a mismatch.
+// MPI_Issend, which completes only when it is being received. The receiver meets listed halves by tag. When it still
+// lacks one though the peer's list has others left, no later list can help, since the peer's batch waits for those: a
+// mismatch.
 class MpiExchange {
  public:
   MpiExchange() = default;

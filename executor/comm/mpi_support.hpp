@@ -10,8 +10,8 @@ namespace fem::exec {
 // ExecutionError "MPI_Issend: MPI_ERR_COUNT: ..." unless code is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-// `bytes` bytes as a count and a datatype: MPI counts are ints, so above INT_MAX one element of a derived type stands for
-// all of them.
+// `bytes` bytes as a count and a datatype: MPI counts are ints, so above INT_MAX one element of a derived type stands
+// for all of them.
 class MpiBytes {
  public:
   explicit MpiBytes(std::size_t bytes);

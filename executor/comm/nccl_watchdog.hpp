@@ -18,8 +18,9 @@
 
 namespace fem::exec {
 
-// A thread that looks several times a second at the oldest unfinished operation of each lane, at NCCL's own errors and at
-// what other ranks announced. On trouble it announces the failure, aborts NCCL (so that streams drain) and remembers why.
+// A thread that looks several times a second at the oldest unfinished operation of each lane, at NCCL's own errors and
+// at what other ranks announced. On trouble it announces the failure, aborts NCCL (so that streams drain) and remembers
+// why.
 class NcclWatchdog {
  public:
   NcclWatchdog(int device, NcclGroups& groups, Rendezvous& rendezvous, Progress& progress, std::string self,

@@ -37,7 +37,8 @@ struct Operation {
 // "all_gather over dp with blocks of 512 bytes", "exchange of 2 halves, first: send tag 3, 16384 bytes to rank 1"
 std::string text(const Operation& operation);
 
-// An Operation that other threads may read while its rank goes on. Fields of two operations may mix: it only makes text.
+// An Operation that other threads may read while its rank goes on. Fields of two operations may mix: it only makes
+// text.
 class OperationRecord {
  public:
   void enter(const Operation& operation) noexcept {

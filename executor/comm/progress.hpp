@@ -16,7 +16,8 @@ namespace fem::exec {
 // text); any thread may read it at any time.
 class Progress {
  public:
-  // The text of an action of the program that runs. Called only when an error is made, maybe from another rank's thread.
+  // The text of an action of the program that runs. Called only when an error is made, maybe from another rank's
+  // thread.
   using Describe = std::function<std::string(std::int64_t step, std::uint32_t action)>;
 
   // A lane that never enters an action of its own is taken to stand where lane Compute stands.

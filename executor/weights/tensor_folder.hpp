@@ -16,7 +16,8 @@ std::string shard_name(std::string_view stem, int part, int parts);
 std::string index_name(std::string_view stem);  // "model.safetensors.index.json"
 
 // All tensors of the folder by name, in whichever file they lie. Opening reads every header, so an absent file, or a
-// tensor that the index names and its file lacks, fails here with file and tensor named. Tensor bytes are read on demand.
+// tensor that the index names and its file lacks, fails here with file and tensor named. Tensor bytes are read on
+// demand.
 class TensorFolder {
  public:
   TensorFolder(const std::filesystem::path& folder, std::string_view stem);

@@ -109,8 +109,8 @@ void tags_are_wide(Communicator& comm) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(values[i], 100 + i);
 }
 
-// A send is over only when it is being received, however small it is: rank 1 receives the data after the go-ahead, which
-// another lane of rank 0 sends once it has given a buffered send time to end.
+// A send is over only when it is being received, however small it is: rank 1 receives the data after the go-ahead,
+// which another lane of rank 0 sends once it has given a buffered send time to end.
 void sends_are_rendezvous(Communicator& comm) {
   if (comm.size() == 1 || comm.rank() > 1) return;
   const int other = 1 - comm.rank();

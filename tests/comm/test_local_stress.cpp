@@ -1,5 +1,5 @@
-// Random programs on many threads: no order of arrival may lose, mix or hang anything. Built with ThreadSanitizer this is
-// also the test that every hand-over is announced.
+// Random programs on many threads: no order of arrival may lose, mix or hang anything. Built with ThreadSanitizer this
+// is also the test that every hand-over is announced.
 #include <gmock/gmock.h>
 
 #include <atomic>

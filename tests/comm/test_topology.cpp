@@ -20,7 +20,8 @@ ir::Settings mesh(int pp, int dp, int cp, int tp, int ep = 1) {
   return settings;
 }
 
-// The layout that users of Megatron-LM expect: tp innermost, pp outermost (its parallel_state.py documents these groups).
+// The layout that users of Megatron-LM expect: tp innermost, pp outermost (its parallel_state.py documents these
+// groups).
 TEST(Topology, TensorParallel2DataParallel4) {
   const Topology topology(mesh(1, 4, 1, 2));
   EXPECT_EQ(topology.size(), 8);
