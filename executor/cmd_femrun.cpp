@@ -24,8 +24,8 @@ void add_setting(CLI::App& app, RunCommand& command, const std::string& option, 
 void add_options(CLI::App& app, RunCommand& command, double& timeout) {
   app.add_option("PLAN", command.plan, "plan file written by femc")->required();
   app.add_option("--backend", command.backend,
-                 "local (ranks are threads), mpi (processes; starts mpirun where no launcher did) or nccl; by default what "
-                 "the launcher asks for, local without one")
+                 "local (ranks are threads), mpi (processes; starts mpirun where no launcher did) or nccl; by default "
+                 "what the launcher asks for, local without one")
       ->check(CLI::IsMember({"local", "mpi", "nccl"}));
   app.add_option("--device", command.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option_function<std::vector<std::string>>(
@@ -56,7 +56,8 @@ void add_options(CLI::App& app, RunCommand& command, double& timeout) {
 int main(int argc, char** argv) {
   RunCommand command;
   command.command_line.assign(argv, argv + argc);
-  CLI::App app("femrun trains what a plan says. SIGINT and SIGTERM stop it after a step and save; a second one ends it.");
+  CLI::App app(
+      "femrun trains what a plan says. SIGINT and SIGTERM stop it after a step and save; a second one ends it.");
   double timeout = 60;
   add_options(app, command, timeout);
   try {

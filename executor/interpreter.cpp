@@ -152,8 +152,8 @@ void Interpreter::exchange(std::span<const ir::Action> halves) {
     } else {
       buffers[i] = (forward ? activations_.take_output(slots[i]) : activations_.take_gradient(slots[i])).contiguous();
     }
-    posted[i] = {send, pipeline_[static_cast<std::size_t>(half.peer)], forward ? slots[i] : activations_.slots() + slots[i],
-                 buffers[i].data_ptr(), buffers[i].nbytes()};
+    posted[i] = {send, pipeline_[static_cast<std::size_t>(half.peer)],
+                 forward ? slots[i] : activations_.slots() + slots[i], buffers[i].data_ptr(), buffers[i].nbytes()};
   }
   comm_.exchange({posted.data(), halves.size()});
   for (std::size_t i = 0; i < halves.size(); ++i) {

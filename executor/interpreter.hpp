@@ -33,7 +33,7 @@ struct StepInput {
 struct StepResult {
   StepMetrics metrics;
   double grad_norm = 0;   // of the normalised gradients; 0 in a forward-only program
-  bool finite = true;     // loss and norm are finite, and some target was valid; otherwise `if finite` actions were skipped
+  bool finite = true;     // loss and norm are finite and some target was valid; else `if finite` actions were skipped
   std::string problem;    // why not finite, for the log
 };
 

@@ -34,7 +34,8 @@ void save_checkpoint(const ir::Plan& plan, const std::filesystem::path& folder, 
     for (const StageParameters& stage : parameters.stages())
       for (const UnitParameters& unit : stage.units)
         for (std::size_t i = 0; i < unit.masters.size(); ++i)
-          params.push_back({parameter_name(unit, i), unit.params[i], unit.masters[i], unit.exp_avgs[i], unit.exp_avg_sqs[i]});
+          params.push_back(
+              {parameter_name(unit, i), unit.params[i], unit.masters[i], unit.exp_avgs[i], unit.exp_avg_sqs[i]});
     write_checkpoint_shard(folder, plan.settings, state.step, here.pp, parts, params);
   }
   comm.barrier(ir::Group::world);

@@ -52,8 +52,8 @@ void LossReduction::check_heads(int members) const {
   for (int i = 1; i < members; ++i) {
     const Head& other = gathered(i, 0).head;
     if (other.step != first.step)
-      throw ExecutionError(ranks_text(first.rank, other.rank) + " are at steps " + std::to_string(first.step) + " and " +
-                           std::to_string(other.step));
+      throw ExecutionError(ranks_text(first.rank, other.rank) + " are at steps " + std::to_string(first.step) +
+                           " and " + std::to_string(other.step));
     if (other.norm_bits != first.norm_bits)
       throw ExecutionError(ranks_text(first.rank, other.rank) +
                            " found different gradient norms in the step before: their replicas have drifted apart");

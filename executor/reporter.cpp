@@ -45,8 +45,9 @@ void Reporter::header() {
   line(fmt::format("model    {} layers, hidden {}, {} heads ({} kv), vocab {}{}: {} parameters, {}", s.model.layers,
                    s.model.hidden, d.heads, d.kv_heads, s.model.vocab, s.model.tied ? ", tied" : "",
                    ir::parameter_count(s), s.precision.compute));
-  line(fmt::format("layout   pp={} dp={} tp={} cp={}: {} ranks, backend {}", s.parallel.pp, s.parallel.dp, s.parallel.tp,
-                   s.parallel.cp, s.parallel.pp * s.parallel.dp * s.parallel.tp * s.parallel.cp, options_.backend));
+  line(fmt::format("layout   pp={} dp={} tp={} cp={}: {} ranks, backend {}", s.parallel.pp, s.parallel.dp,
+                   s.parallel.tp, s.parallel.cp, s.parallel.pp * s.parallel.dp * s.parallel.tp * s.parallel.cp,
+                   options_.backend));
   std::string stages;
   for (std::size_t i = 0; i < plan_.stages.size(); ++i) {
     const ir::Stage& stage = plan_.stages[i];
@@ -56,10 +57,12 @@ void Reporter::header() {
   line("stages   " + stages);
   line(fmt::format("plan     {}, {} microbatches, {} actions a step, digest {:016x}", s.schedule.name,
                    plan_.find("train")->microbatches, actions, ir::plan_digest(plan_)));
-  line(fmt::format("batch    {} sequences of {} tokens, {} a microbatch", s.batch.global, s.batch.seq_len, s.batch.micro));
+  line(fmt::format("batch    {} sequences of {} tokens, {} a microbatch", s.batch.global, s.batch.seq_len,
+                   s.batch.micro));
   line(fmt::format("data     {}: {} tokens, {} samples an epoch", inputs_.train_data->bin_path(),
                    inputs_.train_data->tokens(), inputs_.train->samples()));
-  if (inputs_.first_step > 0) line(fmt::format("resumed  after step {}, {} updates", inputs_.first_step, inputs_.updates));
+  if (inputs_.first_step > 0)
+    line(fmt::format("resumed  after step {}, {} updates", inputs_.first_step, inputs_.updates));
   for (const std::string& warning : inputs_.warnings) line("warning: " + warning);
 }
 
@@ -83,9 +86,9 @@ void Reporter::step(std::int64_t step, const StepResult& result, double lr, std:
   write_metrics(json.dump());
   if (!log) return;
   const double remaining = now / static_cast<double>(steps_done_) * static_cast<double>(steps - done);
-  line(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.4f}  lr {:.3e}  {:.0f} tokens/s  elapsed {}  remaining {}", done,
-                   std::to_string(steps).size(), steps, result.metrics.loss(), result.grad_norm, lr, rate,
-                   duration_text(now), duration_text(remaining)));
+  line(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.4f}  lr {:.3e}  {:.0f} tokens/s  elapsed {}  "
+                   "remaining {}", done, std::to_string(steps).size(), steps, result.metrics.loss(), result.grad_norm,
+                   lr, rate, duration_text(now), duration_text(remaining)));
   logged_at_ = now;
   steps_since_log_ = 0;
 }

@@ -112,8 +112,8 @@ void Trainer::evaluate(std::int64_t steps_done) {
 }
 
 void Trainer::save(std::int64_t steps_done) {
-  const TrainingState state =
-      make_state(plan_.settings, summary_.updates, steps_done * plan_.settings.batch.global, inputs_.train_data->tokens());
+  const TrainingState state = make_state(plan_.settings, summary_.updates, steps_done * plan_.settings.batch.global,
+                                         inputs_.train_data->tokens());
   save_checkpoint(plan_, options_.save, state, parameters_, here_, comm_);
   if (reporter_) reporter_->line("saved to " + options_.save.string());
 }

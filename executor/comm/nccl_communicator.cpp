@@ -16,8 +16,9 @@ int device_count() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   if (code != cudaSuccess || count == 0)
-    throw ExecutionError("no GPU: " + std::string(code == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(code)) +
-                         "; use --device cpu with --backend local or mpi");
+    throw ExecutionError(
+        "no GPU: " + std::string(code == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(code)) +
+        "; use --device cpu with --backend local or mpi");
   return count;
 }
 

@@ -30,7 +30,8 @@ void tags_differ_in_a_batch(Communicator& comm) {
   if (comm.rank() < 2) {
     const bool send = comm.rank() == 0;
     std::vector<P2pHalf> halves;
-    for (std::int64_t tag : {1, 2, send ? 3 : 4}) halves.push_back({send, 1 - comm.rank(), tag, data.data() + 8 * tag, 8});
+    for (std::int64_t tag : {1, 2, send ? 3 : 4})
+      halves.push_back({send, 1 - comm.rank(), tag, data.data() + 8 * tag, 8});
     comm.exchange(halves);
   }
   comm.barrier(Group::world);
@@ -132,7 +133,8 @@ const std::vector<FatalRule>& all_rules() {
         {"step 17, RecvForward s1 m3 from 1: "}},
        kHasty},
       {"member_never_comes", member_never_comes,
-       {{"all_to_all over world"}, {"no answer for 500 ms in all_to_all over world"}, {"all_to_all over world"}}, kHasty},
+       {{"all_to_all over world"}, {"no answer for 500 ms in all_to_all over world"}, {"all_to_all over world"}},
+       kHasty},
       {"everyone_receives_first", everyone_receives_first,
        {{"receive tag 5 of 4 bytes from rank 1"}, {"receive tag 5 of 4 bytes from rank 0"}}, kHasty},
   };

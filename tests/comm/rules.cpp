@@ -314,7 +314,8 @@ void random_batches(Communicator& comm, std::uint64_t seed, int rounds, Lane lan
     comm.exchange(halves, lane);
     for (std::size_t i = 0; i < messages.size(); ++i)
       if (messages[i].to == comm.rank()) {
-        ASSERT_EQ(buffers[i], random_bytes(messages[i].seed, messages[i].bytes)) << "seed " << seed << " round " << round;
+        ASSERT_EQ(buffers[i], random_bytes(messages[i].seed, messages[i].bytes))
+            << "seed " << seed << " round " << round;
       }
   }
 }

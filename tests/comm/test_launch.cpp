@@ -125,7 +125,8 @@ TEST(Launch, ContradictionsNameBothVariablesAndValues) {
 TEST(Launch, HalfAPairNamesTheOther) {
   EXPECT_EQ(error_of({{"RANK", "0"}}), "RANK=0 is set, but WORLD_SIZE is not");
   EXPECT_EQ(error_of({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, but RANK is not");
-  EXPECT_EQ(error_of({{"OMPI_COMM_WORLD_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=2 is set, but OMPI_COMM_WORLD_RANK is not");
+  EXPECT_EQ(error_of({{"OMPI_COMM_WORLD_SIZE", "2"}}),
+            "OMPI_COMM_WORLD_SIZE=2 is set, but OMPI_COMM_WORLD_RANK is not");
   EXPECT_EQ(error_of({{"PMI_RANK", "1"}}), "PMI_RANK=1 is set, but PMI_SIZE is not");
 }
 
@@ -145,7 +146,8 @@ TEST(Launch, ValuesMustBeNumbers) {
                   HasSubstr(std::string("environment variable ") + c.variable + "='" + value + "'"))
           << c.variable << "=" << value;
     }
-  EXPECT_THAT(error_of(with(kTorchrun, {{"WORLD_SIZE", "0"}})), HasSubstr("WORLD_SIZE='0' is not a number of at least 1"));
+  EXPECT_THAT(error_of(with(kTorchrun, {{"WORLD_SIZE", "0"}})),
+              HasSubstr("WORLD_SIZE='0' is not a number of at least 1"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"MASTER_PORT", "65536"}})), HasSubstr("MASTER_PORT=65536 is not a port"));
   EXPECT_THAT(error_of(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "maybe"}})),
               HasSubstr("TORCHELASTIC_USE_AGENT_STORE='maybe' is not True or False"));

@@ -159,7 +159,8 @@ std::string write_tokens(const std::filesystem::path& folder, std::int64_t vocab
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     // Half of the tokens repeat their neighbour plus one, so that there is something to learn.
     const bool follow = i > 0 && (state >> 40 & 1);
-    document.push_back(follow ? (document.back() + 1) % vocab : static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(vocab)));
+    document.push_back(follow ? (document.back() + 1) % vocab
+                              : static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(vocab)));
   }
   const std::string prefix = (folder / ("tokens" + std::to_string(seed))).string();
   write_indexed_dataset(prefix, std::vector<std::vector<std::int64_t>>{document}, vocab);

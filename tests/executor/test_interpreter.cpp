@@ -17,7 +17,8 @@ using test::small_settings;
 using testing::HasSubstr;
 
 // Microbatches of `micro` sequences whose tokens follow from their number.
-std::vector<LoadedMicrobatch> batches_of(const ir::Settings& settings, std::int64_t first_sequence, std::int64_t count) {
+std::vector<LoadedMicrobatch> batches_of(const ir::Settings& settings, std::int64_t first_sequence,
+                                         std::int64_t count) {
   std::vector<LoadedMicrobatch> batches;
   for (std::int64_t m = 0; m < count; ++m) {
     LoadedMicrobatch& loaded = batches.emplace_back();
@@ -124,7 +125,8 @@ TEST_P(InterpreterEqualsDirectCalls, LossAndGradients) {
 // All orders here run a stage's backwards in microbatch order, so all have the same bits.
 INSTANTIATE_TEST_SUITE_P(Plans, InterpreterEqualsDirectCalls,
                          testing::Combine(testing::Values(1, 2, 4),
-                                          testing::Values(test::Order::gpipe, test::Order::one_f_one_b, test::Order::split),
+                                          testing::Values(test::Order::gpipe, test::Order::one_f_one_b,
+                                                          test::Order::split),
                                           testing::Values("fp32", "bf16")));
 
 // Two stages on one rank: the activation goes from one to the other without a transfer.
@@ -182,7 +184,8 @@ std::string error_of(ir::Settings settings, const std::function<void(std::vector
 }
 
 TEST(Interpreter, NamesRankStepAndActionOfAnError) {
-  const std::string error = error_of(small_settings(), [](auto& actions) { actions.insert(actions.begin(), ir::backward(0, 3)); });
+  const std::string error =
+      error_of(small_settings(), [](auto& actions) { actions.insert(actions.begin(), ir::backward(0, 3)); });
   EXPECT_THAT(error, HasSubstr("rank 0 (pp 0 dp 0), step 0, Backward s0 m3: "));
   EXPECT_THAT(error, HasSubstr("read before"));
 }

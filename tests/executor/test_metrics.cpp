@@ -23,7 +23,8 @@ struct Contribution {
 };
 
 // What all ranks of a pp x dp mesh find when the last stage of each pipeline holds the losses.
-StepMetrics reduce_on(int pp, int dp, int microbatches, std::span<const Contribution> contributions, int stopping = -1) {
+StepMetrics reduce_on(int pp, int dp, int microbatches, std::span<const Contribution> contributions,
+                      int stopping = -1) {
   ir::Settings settings = test::small_settings();
   settings.parallel.pp = pp;
   settings.parallel.dp = dp;
@@ -119,8 +120,9 @@ TEST(LossReduction, RefusesRanksThatAreNotAtTheSameStep) {
 }
 
 TEST(LossReduction, RefusesReplicasThatHaveDriftedApart) {
-  const std::string error = error_of(
-      [](LossReduction& losses, Communicator& comm) { return losses.reduce(comm, 3, 100u + static_cast<unsigned>(comm.rank()), false); });
+  const std::string error = error_of([](LossReduction& losses, Communicator& comm) {
+    return losses.reduce(comm, 3, 100u + static_cast<unsigned>(comm.rank()), false);
+  });
   EXPECT_THAT(error, HasSubstr("rank 0 and rank 1 found different gradient norms"));
 }
 

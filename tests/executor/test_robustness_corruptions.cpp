@@ -43,7 +43,9 @@ void corrupt(ir::Plan& plan, std::mt19937_64& random) {
       break;
     }
     case 5: actions[at].kind = static_cast<ir::ActionKind>(pick(random, ir::kActionKinds)); break;
-    case 6: actions[at].microbatch = static_cast<std::int32_t>(pick(random, static_cast<std::size_t>(program.microbatches))); break;
+    case 6:
+      actions[at].microbatch = static_cast<std::int32_t>(pick(random, static_cast<std::size_t>(program.microbatches)));
+      break;
     case 7: actions[at].flags ^= pick(random, 2) ? ir::Action::kJoined : ir::Action::kIfFinite; break;
   }
 }
@@ -74,7 +76,8 @@ void check(const ir::Plan& original, std::uint64_t seed, Count& count) {
       ++count.rejected;
       continue;
     }
-    const std::string shown = "corruption " + std::to_string(i) + " of seed " + std::to_string(seed) + "\n" + ir::print_plan(plan);
+    const std::string shown =
+        "corruption " + std::to_string(i) + " of seed " + std::to_string(seed) + "\n" + ir::print_plan(plan);
     Outcome outcome;
     try {
       outcome = test::train(plan, {}, CommOptions{std::chrono::seconds(20)});

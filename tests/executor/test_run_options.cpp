@@ -37,7 +37,8 @@ TEST(OverrideSetting, RefusesEveryPlanSettingAndSaysToCompileAgain) {
     const std::string key = std::string(row.section) + "." + std::string(row.key);
     const Result result = apply(key + "=1");
     EXPECT_FALSE(result.ok) << key;
-    EXPECT_THAT(result.text, HasSubstr(key + " is part of the plan: compile again with femc plan CONFIG --set " + key + "=1"));
+    EXPECT_THAT(result.text,
+                HasSubstr(key + " is part of the plan: compile again with femc plan CONFIG --set " + key + "=1"));
     EXPECT_EQ(result.settings, test::small_settings());
   }
 }

@@ -341,9 +341,10 @@ TEST(Output, ShowsLayoutPlanProgressAndWhatComesOut) {
   settings.parallel.pp = 2;
   settings.run.log_interval = 2;
   const Outcome outcome = train(make_plan(settings));
-  for (const char* part : {"4 layers, hidden 16, 4 heads (2 kv), vocab 61", "pp=2 dp=1 tp=1 cp=1: 2 ranks, backend local",
-                           "s0 on pp 0 units 0..2, s1 on pp 1 units 3..5", "8 microbatches", "digest ", "step 2/3  loss ",
-                           "grad norm ", "lr ", "tokens/s", "elapsed ", "remaining 0:00", "step 3/3", "saved to "})
+  for (const char* part :
+       {"4 layers, hidden 16, 4 heads (2 kv), vocab 61", "pp=2 dp=1 tp=1 cp=1: 2 ranks, backend local",
+        "s0 on pp 0 units 0..2, s1 on pp 1 units 3..5", "8 microbatches", "digest ", "step 2/3  loss ", "grad norm ",
+        "lr ", "tokens/s", "elapsed ", "remaining 0:00", "step 3/3", "saved to "})
     EXPECT_THAT(outcome.text, HasSubstr(part));
   EXPECT_THAT(outcome.text, testing::Not(HasSubstr("step 1/3")));
 }

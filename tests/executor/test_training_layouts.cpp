@@ -122,7 +122,8 @@ TEST(Training, CopiesOfATiedEmbeddingStayEqual) {
       Trainer trainer(plan, inputs, options, comm);
       trainer.run();
       const auto rank = static_cast<std::size_t>(comm.rank());
-      if (const at::Tensor* w = trainer.parameters().find_weight(ir::UnitKind::embedding)) embeddings[rank] = w->clone();
+      if (const at::Tensor* w = trainer.parameters().find_weight(ir::UnitKind::embedding))
+        embeddings[rank] = w->clone();
       if (const at::Tensor* w = trainer.parameters().find_weight(ir::UnitKind::head)) heads[rank] = w->clone();
     });
     int compared = 0;
