@@ -1,69 +1,110 @@
 // femc: reads the command line, calls the compiler library.
+#include <algorithm>
 #include <iostream>
+#include <string_view>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include "compiler/commands.hpp"
 
-int main(int argc, char** argv) {
-  using namespace fem::compiler;
-  CLI::App app("femc compiles a configuration and a schedule into a plan, and looks into plans");
-  app.require_subcommand(1);
-  const Streams streams{std::cout, std::cerr};
-  const ScheduleFolders folders = default_schedule_folders();
-  int code = kSuccess;
+namespace {
 
+using namespace fem::compiler;
+
+// The arguments of all subcommands; the one that was given sets the exit code.
+struct Femc {
   PlanArguments plan;
+  ShowArguments show;
+  TimelineArguments timeline;
+  std::string check, list, explain, docs;
+  ScheduleFolders folders = default_schedule_folders();
+  Streams streams{std::cout, std::cerr};
+  int code = kSuccess;
+};
+
+void add_plan(CLI::App& app, Femc& femc) {
   CLI::App* command = app.add_subcommand("plan", "compile a configuration into a plan");
+  PlanArguments& plan = femc.plan;
   command->add_option("config", plan.config, "configuration file (YAML)")->required();
   command->add_option("-o,--output", plan.output, "plan file to write; without it the plan is printed");
   command->add_option("--set", plan.set, "override a setting: section.key=value")->allow_extra_args(false);
   command->add_option("--passes", plan.passes, "pass pipeline: name{option=value},name");
   command->add_option("--print-after", plan.print_after, "print the plan after this pass to the error output");
-  command->callback([&] { code = plan_command(plan, folders, streams); });
+  command->callback([&femc] { femc.code = plan_command(femc.plan, femc.folders, femc.streams); });
+}
 
-  ShowArguments show;
-  command = app.add_subcommand("show", "list the actions of a plan");
-  command->add_option("plan", show.plan, "plan file")->required();
-  command->add_option("--rank", show.rank, "this pipeline rank only");
-  command->callback([&] { code = show_command(show, streams); });
+void add_show(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("show", "list the layout and the actions of a plan");
+  command->add_option("plan", femc.show.plan, "plan file")->required();
+  command->add_option("--rank", femc.show.rank, "this pipeline rank only");
+  command->callback([&femc] { femc.code = show_command(femc.show, femc.streams); });
+}
 
-  std::string check;
-  command = app.add_subcommand("check", "parse and verify a plan");
-  command->add_option("plan", check, "plan file")->required();
-  command->callback([&] { code = check_command(check, streams); });
+void add_check(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("check", "parse and verify a plan");
+  command->add_option("plan", femc.check, "plan file")->required();
+  command->callback([&femc] { femc.code = check_command(femc.check, femc.streams); });
+}
 
-  TimelineArguments timeline;
-  command = app.add_subcommand("timeline", "draw a plan as a Gantt chart, one line a rank");
+void add_timeline(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("timeline", "draw a plan as a Gantt chart, one line a rank");
+  TimelineArguments& timeline = femc.timeline;
+  const CLI::Range positive(1, 1000), cost(0, 1000), columns(40, 100000);
   command->add_option("plan", timeline.plan, "plan file")->required();
   command->add_option("--program", timeline.program, "program of the plan")->capture_default_str();
-  const CLI::Range cost(0, 1000);
-  command->add_option("-F,--forward", timeline.forward, "time of a forward")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("-F,--forward", timeline.forward, "time of a forward")->check(positive)->capture_default_str();
   command->add_option("-I,--input", timeline.input, "time of an input gradient")->check(cost)->capture_default_str();
   command->add_option("-W,--weight", timeline.weight, "time of a weight gradient")->check(cost)->capture_default_str();
   command->add_flag("--rendezvous", timeline.rendezvous, "senders and receivers wait for each other");
-  command->add_option("--width", timeline.width, "columns of the chart")->check(CLI::Range(40, 100000))->capture_default_str();
-  command->callback([&] { code = timeline_command(timeline, streams); });
+  command->add_option("--width", timeline.width, "columns of the chart")->check(columns)->capture_default_str();
+  command->callback([&femc] { femc.code = timeline_command(femc.timeline, femc.streams); });
+}
 
-  std::string list;
-  command = app.add_subcommand("list", "list schedules, actions or passes");
-  command->add_option("what", list, "schedules, actions or passes")->required();
-  command->callback([&] { code = list_command(list, folders, streams); });
+void add_references(CLI::App& app, Femc& femc) {
+  CLI::App* list = app.add_subcommand("list", "list schedules, actions or passes");
+  list->add_option("what", femc.list, "schedules, actions or passes")->required();
+  list->callback([&femc] { femc.code = list_command(femc.list, femc.folders, femc.streams); });
 
-  std::string explain;
-  command = app.add_subcommand("explain", "explain an invariant of the verifier");
-  command->add_option("code", explain, "its code, as V07")->required();
-  command->callback([&] { code = explain_command(explain, streams); });
+  CLI::App* explain = app.add_subcommand("explain", "explain an invariant of the verifier");
+  explain->add_option("code", femc.explain, "its code, as V07")->required();
+  explain->callback([&femc] { femc.code = explain_command(femc.explain, femc.streams); });
 
-  std::string docs;
-  command = app.add_subcommand("docs", "write the generated reference pages");
-  command->add_option("folder", docs, "folder to write into")->required();
-  command->callback([&] { code = docs_command(docs, folders, streams); });
+  CLI::App* docs = app.add_subcommand("docs", "write the generated reference pages");
+  docs->add_option("folder", femc.docs, "folder to write into")->required();
+  docs->callback([&femc] { femc.code = docs_command(femc.docs, femc.folders, femc.streams); });
+}
 
+// The parser itself says only that a subcommand is missing.
+bool known_command(const CLI::App& app, std::string_view word) {
+  if (word.starts_with("-")) return true;
+  std::vector<std::string> owned;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    owned.push_back(command->get_name());
+  }
+  const std::vector<std::string_view> names(owned.begin(), owned.end());
+  if (std::ranges::find(names, word) != names.end()) return true;
+  std::cerr << "error: there is no command '" << word << "'" << fem::ir::did_you_mean(word, names)
+            << "\nRun with --help for more information.\n";
+  return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("femc compiles a configuration and a schedule into a plan, and looks into plans");
+  app.require_subcommand(1);
+  Femc femc;
+  add_plan(app, femc);
+  add_show(app, femc);
+  add_check(app, femc);
+  add_timeline(app, femc);
+  add_references(app, femc);
+  if (argc > 1 && !known_command(app, argv[1])) return kUsage;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kSuccess : kUsage;
   }
-  return code;
+  return femc.code;
 }

@@ -20,9 +20,10 @@ std::optional<passes::Pipeline> read_pipeline(const PlanArguments& arguments, ir
   std::vector<std::string_view> names;
   for (const passes::PassCall& call : pipeline->calls) names.push_back(call.pass->name);
   if (std::ranges::find(names, *arguments.print_after) != names.end()) return pipeline;
-  sink.error({"--print-after", 0, 0}, fmt::format("'{}' is no pass of this pipeline{}; its passes: {}", *arguments.print_after,
-                                                  ir::did_you_mean(*arguments.print_after, names),
-                                                  names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  sink.error({"--print-after", 0, 0},
+             fmt::format("'{}' is no pass of this pipeline{}; its passes: {}", *arguments.print_after,
+                         ir::did_you_mean(*arguments.print_after, names),
+                         names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   return std::nullopt;
 }
 
@@ -31,7 +32,9 @@ std::optional<ir::Plan> compile(const PlanArguments& arguments, const ScheduleFo
   const auto pipeline = read_pipeline(arguments, sink);
   const auto configuration = read_configuration(file, arguments.set, sink);
   if (!pipeline || !configuration) return std::nullopt;
-  const auto no_schedule = [&](std::string message) { configuration->error(sink, {"schedule.name"}, std::move(message)); };
+  const auto no_schedule = [&](std::string message) {
+    configuration->error(sink, {"schedule.name"}, std::move(message));
+  };
   const auto schedule = load_schedule(configuration->settings().schedule.name, folders, no_schedule, sink);
   if (!schedule) return std::nullopt;
   auto plan = make_plan(*configuration, *schedule, sink);
@@ -63,8 +66,7 @@ int plan_command(const PlanArguments& arguments, const ScheduleFolders& folders,
     streams.err << fmt::format("{}: error: cannot write: {}\n", *arguments.output, reason);
     return kRuntime;
   }
-  streams.out << fmt::format("{}: {} programs, {} pipeline ranks, {} actions\n", *arguments.output,
-                             plan->programs.size(), plan->settings.parallel.pp, count_actions(*plan));
+  streams.out << fmt::format("{}: {}\n", *arguments.output, contents(*plan));
   return finish_output(streams);
 }
 

@@ -76,10 +76,6 @@ std::string listing(const ir::RankProgram& rank) {
   return text;
 }
 
-std::string counted(std::size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 int show_command(const ShowArguments& arguments, Streams streams) {
@@ -94,8 +90,7 @@ int show_command(const ShowArguments& arguments, Streams streams) {
   }
   streams.out << summary(plan);
   for (const ir::Program& program : plan.programs) {
-    streams.out << fmt::format("\nprogram {}: microbatches {}{}\n", program.name,
-                               program.microbatches,
+    streams.out << fmt::format("\nprogram {}: microbatches {}{}\n", program.name, program.microbatches,
                                program.forward_only ? ", forward only" : "");
     for (std::size_t r = 0; r < program.ranks.size(); ++r) {
       if (arguments.rank && *arguments.rank != static_cast<int>(r)) continue;
@@ -108,10 +103,7 @@ int show_command(const ShowArguments& arguments, Streams streams) {
 int check_command(const std::string& path, Streams streams) {
   const auto file = read_plan_file(path, streams);
   if (!file) return kDiagnosed;
-  const ir::Plan& plan = file->plan;
-  streams.out << fmt::format("{}: ok, {}, {}, {}\n", path, counted(plan.programs.size(), "program"),
-                             counted(static_cast<std::size_t>(plan.settings.parallel.pp), "pipeline rank"),
-                             counted(count_actions(plan), "action"));
+  streams.out << fmt::format("{}: ok, {}\n", path, contents(file->plan));
   return finish_output(streams);
 }
 

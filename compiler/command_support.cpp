@@ -19,6 +19,10 @@ namespace {
 
 std::string system_reason() { return std::strerror(errno ? errno : EIO); }
 
+std::string counted(std::size_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 // Owns a file descriptor.
 class Descriptor {
  public:
@@ -98,14 +102,16 @@ std::string write_file(const std::string& path, std::string_view text) {
   return reason;
 }
 
-std::size_t count_actions(const ir::Plan& plan) {
+std::string contents(const ir::Plan& plan) {
   std::size_t count = 0;
   for (const ir::Program& program : plan.programs) {
     for (const ir::RankProgram& rank : program.ranks) {
       for (std::size_t i = 0; i < rank.actions.size(); i += ir::batch_size(rank.actions, i)) ++count;
     }
   }
-  return count;
+  return fmt::format("{}, {}, {}", counted(plan.programs.size(), "program"),
+                     counted(static_cast<std::size_t>(plan.settings.parallel.pp), "pipeline rank"),
+                     counted(count, "action"));
 }
 
 }  // namespace fem::compiler

@@ -27,11 +27,11 @@ std::optional<PlanFile> read_plan_file(const std::string& path, Streams streams)
 // Reads a text file; prints "FILE: error: cannot read: REASON" and returns null otherwise.
 SourcePtr read_source(const std::string& path, Streams streams);
 
-// Writes under a temporary name beside `path`, checks, and renames; what is no regular file (a pipe, a device) is written
-// directly. Empty on success, else the reason.
+// Writes under a temporary name beside `path`, checks, and renames; what is no regular file (a pipe, a device) is
+// written directly. Empty on success, else the reason.
 std::string write_file(const std::string& path, std::string_view text);
 
-// Actions of all ranks of all programs, a batch counting once.
-std::size_t count_actions(const ir::Plan& plan);
+// "2 programs, 4 pipeline ranks, 312 actions": actions of all ranks of all programs, a batch counting once.
+std::string contents(const ir::Plan& plan);
 
 }  // namespace fem::compiler

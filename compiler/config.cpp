@@ -11,8 +11,9 @@
 namespace fem::compiler {
 namespace {
 
-constexpr std::array<std::string_view, 7> kRequired = {"model.layers", "model.hidden", "model.intermediate", "model.heads",
-                                                       "model.vocab",  "batch.global", "batch.seq_len"};
+constexpr std::array<std::string_view, 7> kRequired = {"model.layers", "model.hidden", "model.intermediate",
+                                                       "model.heads",  "model.vocab",  "batch.global",
+                                                       "batch.seq_len"};
 
 std::string key_of(const ir::SettingInfo& row) { return fmt::format("{}.{}", row.section, row.key); }
 
@@ -159,7 +160,8 @@ class ConfigurationReader {
       if (!result_.places_[static_cast<std::size_t>(row - ir::setting_table().data())].source) missing.push_back(key);
     }
     if (missing.empty()) return;
-    sink_.error({result_.file_->file(), 0, 0}, fmt::format("required settings are missing: {}", fmt::join(missing, ", ")));
+    sink_.error({result_.file_->file(), 0, 0},
+                fmt::format("required settings are missing: {}", fmt::join(missing, ", ")));
   }
 
   ir::DiagnosticSink& sink_;

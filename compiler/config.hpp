@@ -34,8 +34,8 @@ class Configuration {
   std::vector<Place> places_;  // by row of ir::setting_table()
 };
 
-// Reads the file, applies "section.key=value" overrides in order (diagnosed as the pseudo-file "--set"), and checks that
-// required settings are there. Sizes are not checked: see check_sizes(). Empty after diagnosed errors.
+// Reads the file, applies "section.key=value" overrides in order (diagnosed as the pseudo-file "--set"), and checks
+// that required settings are there. Sizes are not checked: see check_sizes(). Empty after diagnosed errors.
 std::optional<Configuration> read_configuration(SourcePtr file, std::span<const std::string> overrides,
                                                 ir::DiagnosticSink& sink);
 

@@ -16,9 +16,9 @@ namespace fem::compiler {
 //   compare: sum [(== | != | < | <= | > | >=) sum]
 //   sum: term (("+" | "-") term)*  term: unary (("*" | "//" | "%") unary)*
 //   unary: "-" unary | primary     primary: integer | name | function "(" or ("," or)* ")" | "(" or ")"
-// Functions: min and max of two or more, if(condition, then, else). Values are 64-bit integers; a condition holds where it
-// is not 0; and, or, not and comparisons give 0 or 1. // rounds down and % has the sign of its divisor, as in Python.
-// and, or and if evaluate only what they need.
+// Functions: min and max of two or more, if(condition, then, else). Values are 64-bit integers; a condition holds where
+// it is not 0; and, or, not and comparisons give 0 or 1. // rounds down and % has the sign of its divisor, as in
+// Python. and, or and if evaluate only what they need.
 class Expression {
  public:
   // `names` are the variables in scope; evaluate() takes their values in the same order. Empty after a diagnosed error.
@@ -35,14 +35,32 @@ class Expression {
  private:
   friend class ExpressionParser;
   enum class Kind : std::uint8_t {
-    Constant, Variable, Negate, Not, Add, Subtract, Multiply, Divide, Modulo,
-    Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, And, Or, Min, Max, If,
+    Constant,
+    Variable,
+    Negate,
+    Not,
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    Equal,
+    NotEqual,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    And,
+    Or,
+    Min,
+    Max,
+    If,
   };
   struct Node {
     Kind kind;
-    std::int64_t value = 0;           // of a constant; index of a variable
-    std::int32_t operand[3] = {};     // indices of nodes
-    std::uint32_t offset = 0;         // of the operator in the text
+    std::int64_t value = 0;        // of a constant; index of a variable
+    std::int32_t operand[3] = {};  // indices of nodes
+    std::uint32_t offset = 0;      // of the operator in the text
   };
 
   std::optional<std::int64_t> evaluate(const Node& node, std::span<const std::int64_t> values,

@@ -21,8 +21,8 @@ bool digit(char c) { return c >= '0' && c <= '9'; }
 
 std::span<const std::string_view> expression_words() { return kWords; }
 
-// Recursive descent over the text; one function per level of the grammar. A function that fails has reported and returns
-// kFailed, and its callers pass that on.
+// Recursive descent over the text; one function per level of the grammar. A function that fails has reported and
+// returns kFailed, and its callers pass that on.
 class ExpressionParser {
  public:
   using Kind = Expression::Kind;
@@ -117,7 +117,8 @@ class ExpressionParser {
   }
 
   // operand (operator operand)*, from the left.
-  std::int32_t left_chain(std::optional<Kind> (*operation)(std::string_view), std::int32_t (ExpressionParser::*operand)()) {
+  std::int32_t left_chain(std::optional<Kind> (*operation)(std::string_view),
+                          std::int32_t (ExpressionParser::*operand)()) {
     std::int32_t left = (this->*operand)();
     while (left != kFailed) {
       const auto kind = operation(token_.text);

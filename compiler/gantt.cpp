@@ -88,6 +88,7 @@ std::string gantt(const ir::Plan& plan, const ir::Program& program, const passes
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     text += fmt::format("rank {:>{}} ", r, margin.size() - 6);
     text += named ? draw(ranks[r], end, columns) : draw_compressed(ranks[r], end, std::max<std::int64_t>(units, 1));
+    if (text.back() == ' ') text.pop_back();
     text += "\n";
   }
   if (units > 1) text += fmt::format("(one column is {} units of time)\n", units);

@@ -8,9 +8,9 @@
 
 namespace fem::compiler {
 
-// Each unit of time has the same number of columns. Where `width` columns suffice every forward and backward carries its
-// name, as 2F0 (stage, kind, microbatch; without the stage where each rank has one), and fills its time with '-'; else
-// letters alone, and where even those are too many several units of time share a column (the last line says so).
+// Each unit of time has the same number of columns. Where `width` columns suffice every forward and backward carries
+// its name, as 2F0 (stage, kind, microbatch; without the stage where each rank has one), and fills its time with '-';
+// else letters alone, and where even those are too many several units of time share a column (the last line says so).
 // '.' is waiting.
 std::string gantt(const ir::Plan& plan, const ir::Program& program, const passes::Simulation& simulation, int width);
 

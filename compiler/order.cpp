@@ -35,20 +35,27 @@ std::string why_not(const Op& op, Progress progress) {
 
 Progress after(OpKind kind) {
   switch (kind) {
-    case OpKind::F: return Progress::Forward;
-    case OpKind::I: return Progress::Input;
+    case OpKind::F:
+      return Progress::Forward;
+    case OpKind::I:
+      return Progress::Input;
     case OpKind::B:
-    case OpKind::W: return Progress::Done;
+    case OpKind::W:
+      return Progress::Done;
   }
   return Progress::Done;
 }
 
 std::string missing(Progress progress) {
   switch (progress) {
-    case Progress::Nothing: return "forward";
-    case Progress::Forward: return "backward";
-    case Progress::Input: return "weight gradient";
-    case Progress::Done: break;
+    case Progress::Nothing:
+      return "forward";
+    case Progress::Forward:
+      return "backward";
+    case Progress::Input:
+      return "weight gradient";
+    case Progress::Done:
+      break;
   }
   return {};
 }
@@ -66,8 +73,8 @@ class RankCheck {
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (std::string text = step(order[i]); !text.empty()) return text;
       if (!order[i].joined) continue;
-      const bool pair = i + 1 < order.size() && !order[i + 1].joined && order[i].kind == OpKind::F &&
-                        order[i + 1].kind == OpKind::B;
+      const bool pair =
+          i + 1 < order.size() && !order[i + 1].joined && order[i].kind == OpKind::F && order[i + 1].kind == OpKind::B;
       if (!pair) return fmt::format("{} is paired, but not as a forward with a whole backward", op_text(order[i]));
       if (order[i].stage == order[i + 1].stage && order[i].microbatch == order[i + 1].microbatch) {
         return fmt::format("{} overlaps with its own backward", op_text(order[i]));
@@ -138,8 +145,8 @@ bool check_order(const Order& order, const Placement& placement, std::int64_t m,
   for (std::size_t rank = 0; rank < order.size(); ++rank) {
     const std::string fault = RankCheck(placement, static_cast<int>(rank), m).fault(order[rank]);
     if (fault.empty()) continue;
-    sink.error(where, fmt::format("schedule '{}', rank {}: {} (p={}, m={}, v={})", schedule, rank, fault, placement.p, m,
-                                  placement.v));
+    sink.error(where, fmt::format("schedule '{}', rank {}: {} (p={}, m={}, v={})", schedule, rank, fault, placement.p,
+                                  m, placement.v));
     return false;
   }
   return true;

@@ -34,7 +34,8 @@ using Order = std::vector<RankOrder>;  // by pipeline rank
 std::string order_text(const RankOrder& order);
 
 // Every stage of a rank runs each of its microbatches once forward, then once backward, whole or as input gradient and
-// later weight gradient; pairs are a forward and a backward. Reports the first fault of the first faulty rank at `where`.
+// later weight gradient; pairs are a forward and a backward. Reports the first fault of the first faulty rank at
+// `where`.
 bool check_order(const Order& order, const Placement& placement, std::int64_t m, const std::string& schedule,
                  const ir::SourceLocation& where, ir::DiagnosticSink& sink);
 

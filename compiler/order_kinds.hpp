@@ -13,9 +13,9 @@ namespace fem::compiler {
 // Where an order is read from: the file, what stands under the order's key, and what the file said before.
 struct OrderSource {
   const YamlFile& file;
-  const YAML::Node& node;     // the value of the order's key
-  const YAML::Node* walk;     // the value of the key `walk`, or null
-  const Schedule& schedule;   // all but the order
+  const YAML::Node& node;    // the value of the order's key
+  const YAML::Node* walk;    // the value of the key `walk`, or null
+  const Schedule& schedule;  // all but the order
 };
 
 // A row: the key of the schedule file, and the function that reads what stands under it (null after diagnosed errors).

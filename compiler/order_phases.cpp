@@ -1,5 +1,5 @@
-// The order `phases`: every rank goes through the same list of phases; a phase repeats its operations; counters say which
-// chunk and microbatch an operation means. Grammar of an operation: see schedules/README.md.
+// The order `phases`: every rank goes through the same list of phases; a phase repeats its operations; counters say
+// which chunk and microbatch an operation means. Grammar of an operation: see schedules/README.md.
 #include <algorithm>
 #include <array>
 
@@ -16,8 +16,13 @@ class RankBuilder {
  public:
   RankBuilder(const Phases& phases, const ScheduleCase& sizes, const Placement& placement, int rank,
               std::span<const std::int64_t> scope, ir::DiagnosticSink& sink)
-      : phases_(phases), sizes_(sizes), placement_(placement), rank_(rank), scope_(scope.begin(), scope.end()),
-        counters_(scope.size()), sink_(sink) {
+      : phases_(phases),
+        sizes_(sizes),
+        placement_(placement),
+        rank_(rank),
+        scope_(scope.begin(), scope.end()),
+        counters_(scope.size()),
+        sink_(sink) {
     scope_.resize(scope.size() + kOpKinds, 0);
     const auto slots = static_cast<std::size_t>(placement.slots());
     for (auto& per_slot : done_in_slot_) per_slot.resize(slots, 0);
@@ -54,8 +59,9 @@ class RankBuilder {
   std::int64_t all() const { return sizes_.m * sizes_.v; }
 
   bool fail(const PhaseOp& op, const std::string& message) {
-    op.text.error(sink_, 0, fmt::format("rank {}: phase {} asks for {} (p={}, m={}, v={})", rank_, phase_, message,
-                                        sizes_.p, sizes_.m, sizes_.v));
+    op.text.error(sink_, 0,
+                  fmt::format("rank {}: phase {} asks for {} (p={}, m={}, v={})", rank_, phase_, message, sizes_.p,
+                              sizes_.m, sizes_.v));
     return false;
   }
 
@@ -66,8 +72,8 @@ class RankBuilder {
       if (!value) return false;
       repeat = *value;
       if (repeat < 0) {
-        phase.repeat->error(sink_, fmt::format("rank {}: phase {} would repeat {} times (p={}, m={}, v={})", rank_, phase_,
-                                               repeat, sizes_.p, sizes_.m, sizes_.v));
+        phase.repeat->error(sink_, fmt::format("rank {}: phase {} would repeat {} times (p={}, m={}, v={})", rank_,
+                                               phase_, repeat, sizes_.p, sizes_.m, sizes_.v));
         return false;
       }
     }
@@ -167,8 +173,9 @@ class RankBuilder {
     }};
     for (const auto& [what, count] : counts) {
       if (count[0] == count[1]) continue;
-      phases_.text.error(sink_, 0, fmt::format("rank {}: the phases end after {} of {} {} (p={}, m={}, v={})", rank_,
-                                               count[0], count[1], what, sizes_.p, sizes_.m, sizes_.v));
+      phases_.text.error(sink_, 0,
+                         fmt::format("rank {}: the phases end after {} of {} {} (p={}, m={}, v={})", rank_, count[0],
+                                     count[1], what, sizes_.p, sizes_.m, sizes_.v));
       return false;
     }
     return true;
@@ -186,7 +193,7 @@ class RankBuilder {
   std::size_t phase_ = 0;  // 1-based, for messages
   std::array<std::int64_t, kWalks> group_{}, done_{};
   std::array<std::vector<std::int64_t>, kWalks> done_in_slot_;
-  std::vector<std::vector<Cell>> inputs_;   // input gradients in order: [0] of all slots, [1 + slot] of one
+  std::vector<std::vector<Cell>> inputs_;  // input gradients in order: [0] of all slots, [1 + slot] of one
   std::vector<std::size_t> weights_done_;
 };
 

@@ -71,7 +71,8 @@ class RowParser {
       return false;
     }
     if (!split_ && (op.kind == OpKind::I || op.kind == OpKind::W)) {
-      fail(start, fmt::format("{} is a part of a split backward, and this file says 'backward: whole'", letter(op.kind)));
+      fail(start,
+           fmt::format("{} is a part of a split backward, and this file says 'backward: whole'", letter(op.kind)));
       return false;
     }
     order.push_back(op);
@@ -95,8 +96,9 @@ class TableGenerator final : public OrderGenerator {
   std::optional<Order> generate(const ScheduleCase& sizes, const Placement&, std::span<const std::vector<std::int64_t>>,
                                 ir::DiagnosticSink& sink) const override {
     if (order_.size() == static_cast<std::size_t>(sizes.p) && microbatches_ == sizes.m) return order_;
-    text_.error(sink, 0, fmt::format("the table is written for {} ranks and {} microbatches, not for p={}, m={}",
-                                     order_.size(), microbatches_, sizes.p, sizes.m));
+    text_.error(sink, 0,
+                fmt::format("the table is written for {} ranks and {} microbatches, not for p={}, m={}", order_.size(),
+                            microbatches_, sizes.p, sizes.m));
     return std::nullopt;
   }
 

@@ -35,9 +35,11 @@ class ItemParser {
       return std::nullopt;
     }
     if (at_ == source().size()) return item;
-    if (source().substr(at_, 2) != "if" || (at_ + 2 < source().size() && !blank(source()[at_ + 2]) && source()[at_ + 2] != '(')) {
-      text_.error(sink_, at_, fmt::format("'{}' after an operation; valid: '&' and another operation, or 'if' and a condition",
-                                          source().substr(at_)));
+    if (source().substr(at_, 2) != "if" ||
+        (at_ + 2 < source().size() && !blank(source()[at_ + 2]) && source()[at_ + 2] != '(')) {
+      text_.error(sink_, at_,
+                  fmt::format("'{}' after an operation; valid: '&' and another operation, or 'if' and a condition",
+                              source().substr(at_)));
       return std::nullopt;
     }
     item.guard = Expression::parse(text_.part(at_ + 2, std::string::npos), names_, sink_);
@@ -64,14 +66,15 @@ class ItemParser {
     const std::size_t start = at_;
     const auto kind = start < source().size() ? op_kind(source()[start]) : std::nullopt;
     if (!kind) {
-      text_.error(sink_, start, fmt::format("{} is no operation; valid: F, B (whole backward), I (input gradient), "
-                                            "W (weight gradient)",
-                                            start < source().size() ? fmt::format("'{}'", source()[start]) : "nothing"));
+      text_.error(sink_, start,
+                  fmt::format("{} is no operation; valid: F, B (whole backward), I (input gradient), "
+                              "W (weight gradient)",
+                              start < source().size() ? fmt::format("'{}'", source()[start]) : "nothing"));
       return std::nullopt;
     }
     if (!split_ && (*kind == OpKind::I || *kind == OpKind::W)) {
-      text_.error(sink_, start, fmt::format("{} is a part of a split backward, and this file says 'backward: whole'",
-                                            letter(*kind)));
+      text_.error(sink_, start,
+                  fmt::format("{} is a part of a split backward, and this file says 'backward: whole'", letter(*kind)));
       return std::nullopt;
     }
     ++at_;
@@ -183,13 +186,15 @@ bool check_slots(const OrderSource& source, const Phases& phases, ir::Diagnostic
         const std::size_t sort = op.kind == OpKind::F ? 0 : op.kind == OpKind::W ? 2 : 1;
         if (!first[sort]) first[sort] = &op;
         if (op.slot.has_value() != first[sort]->slot.has_value()) {
-          op.text.error(sink, 0, fmt::format("{} after {}: all operations of a kind name their chunk, or none does",
-                                             op.text.text(), first[sort]->text.text()));
+          op.text.error(sink, 0,
+                        fmt::format("{} after {}: all operations of a kind name their chunk, or none does",
+                                    op.text.text(), first[sort]->text.text()));
           return false;
         }
         if (source.schedule.placement == PlacementKind::Bidirectional && !op.slot && op.kind != OpKind::W) {
-          op.text.error(sink, 0, fmt::format("{0} without a direction: with placement bidirectional, write {0}0 or {0}1",
-                                             letter(op.kind)));
+          op.text.error(sink, 0,
+                        fmt::format("{0} without a direction: with placement bidirectional, write {0}0 or {0}1",
+                                    letter(op.kind)));
           return false;
         }
       }

@@ -14,18 +14,23 @@ std::string_view name(PlacementKind kind) { return kNames[static_cast<std::size_
 
 int Placement::stage(int rank, int slot) const {
   switch (kind) {
-    case PlacementKind::Loop: return slot * p + rank;
+    case PlacementKind::Loop:
+      return slot * p + rank;
     case PlacementKind::V:
-    case PlacementKind::Bidirectional: return slot == 0 ? rank : 2 * p - 1 - rank;
+    case PlacementKind::Bidirectional:
+      return slot == 0 ? rank : 2 * p - 1 - rank;
   }
   return -1;
 }
 
 int Placement::rank(int stage) const {
   switch (kind) {
-    case PlacementKind::Loop: return stage % p;
-    case PlacementKind::V: return stage < p ? stage : 2 * p - 1 - stage;
-    case PlacementKind::Bidirectional: return stage < p ? stage : 2 * p - 1 - stage;
+    case PlacementKind::Loop:
+      return stage % p;
+    case PlacementKind::V:
+      return stage < p ? stage : 2 * p - 1 - stage;
+    case PlacementKind::Bidirectional:
+      return stage < p ? stage : 2 * p - 1 - stage;
   }
   return -1;
 }

@@ -14,7 +14,8 @@ std::string_view name(PlacementKind kind);
 // p ranks with v chunks each. A slot is one of the stages of a rank, in the order of the schedule's chunk numbers.
 //   loop            stage s lies on rank s mod p; slot c of rank r is stage c * p + r
 //   v               stage s lies on rank s if s < p, else 2p - 1 - s (v = 2)
-//   bidirectional   two replicas of p stages (v = 1): slot 0 of rank r is stage r of the first, slot 1 is stage p-1-r of
+//   bidirectional   two replicas of p stages (v = 1): slot 0 of rank r is stage r of the first, slot 1 is stage p-1-r
+//   of
 //                   the second; stages of the second are numbered from p. Half of the microbatches flow in each.
 struct Placement {
   PlacementKind kind = PlacementKind::Loop;

@@ -35,7 +35,8 @@ std::optional<Given> read_parameters(const Configuration& configuration, const S
     const std::string_view name = item.substr(0, equals), number = item.substr(equals + 1);
     const auto found = std::ranges::find(names, name);
     if (found == names.end()) {
-      return fail(fmt::format("schedule '{}' has no parameter '{}'{}", schedule.name, name, ir::did_you_mean(name, names)));
+      return fail(
+          fmt::format("schedule '{}' has no parameter '{}'{}", schedule.name, name, ir::did_you_mean(name, names)));
     }
     auto& value = given[static_cast<std::size_t>(found - names.begin())];
     if (value) return fail(fmt::format("'{}' stands twice", name));
@@ -49,15 +50,16 @@ std::optional<Given> read_parameters(const Configuration& configuration, const S
   return given;
 }
 
-std::optional<int> choose_chunks(const Configuration& configuration, const Schedule& schedule, ir::DiagnosticSink& sink) {
+std::optional<int> choose_chunks(const Configuration& configuration, const Schedule& schedule,
+                                 ir::DiagnosticSink& sink) {
   const std::int64_t asked = configuration.settings().schedule.chunks;
   const ChunkRange& chunks = schedule.chunks;
   if (asked == 0) return chunks.value;
   if (asked >= chunks.low && asked <= chunks.high) return static_cast<int>(asked);
-  const std::string range = chunks.low == chunks.high ? fmt::format("{}", chunks.low)
-                                                      : fmt::format("{} to {}", chunks.low, chunks.high);
-  configuration.error(sink, {"schedule.chunks"}, fmt::format("schedule.chunks={}: schedule '{}' takes {}", asked,
-                                                             schedule.name, range));
+  const std::string range =
+      chunks.low == chunks.high ? fmt::format("{}", chunks.low) : fmt::format("{} to {}", chunks.low, chunks.high);
+  configuration.error(sink, {"schedule.chunks"},
+                      fmt::format("schedule.chunks={}: schedule '{}' takes {}", asked, schedule.name, range));
   return std::nullopt;
 }
 

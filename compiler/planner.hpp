@@ -13,8 +13,8 @@ namespace fem::compiler {
 std::optional<ScheduleCase> bind_schedule(const Configuration& configuration, const Schedule& schedule,
                                           ir::DiagnosticSink& sink);
 
-// The plan at Level::Stage, as docs/architecture.md writes the step down: program `train`, and `eval` where data.eval is
-// set. All sizes are checked. Empty after diagnosed errors.
+// The plan at Level::Stage, as docs/architecture.md writes the step down: program `train`, and `eval` where data.eval
+// is set. All sizes are checked. Empty after diagnosed errors.
 std::optional<ir::Plan> make_plan(const Configuration& configuration, const Schedule& schedule,
                                   ir::DiagnosticSink& sink);
 

@@ -11,10 +11,14 @@ using ir::Action;
 
 Action op_action(const Op& op) {
   switch (op.kind) {
-    case OpKind::F: return ir::forward(op.stage, op.microbatch);
-    case OpKind::B: return ir::backward(op.stage, op.microbatch);
-    case OpKind::I: return ir::backward_input(op.stage, op.microbatch);
-    case OpKind::W: return ir::backward_weight(op.stage, op.microbatch);
+    case OpKind::F:
+      return ir::forward(op.stage, op.microbatch);
+    case OpKind::B:
+      return ir::backward(op.stage, op.microbatch);
+    case OpKind::I:
+      return ir::backward_input(op.stage, op.microbatch);
+    case OpKind::W:
+      return ir::backward_weight(op.stage, op.microbatch);
   }
   return {};
 }

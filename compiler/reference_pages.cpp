@@ -30,21 +30,36 @@ std::string cell(std::string_view text) {
 
 std::string_view name(ir::ResourceKind kind) {
   switch (kind) {
-    case ir::ResourceKind::Input: return "input";
-    case ir::ResourceKind::Output: return "output";
-    case ir::ResourceKind::GradOutput: return "grad_output";
-    case ir::ResourceKind::GradInput: return "grad_input";
-    case ir::ResourceKind::Saved: return "saved";
-    case ir::ResourceKind::WeightWork: return "weight_work";
-    case ir::ResourceKind::HostCopy: return "host_copy";
-    case ir::ResourceKind::Params: return "params";
-    case ir::ResourceKind::Shard: return "shard";
-    case ir::ResourceKind::Grads: return "grads";
-    case ir::ResourceKind::ReducedGrads: return "reduced_grads";
-    case ir::ResourceKind::Optimizer: return "optimizer";
-    case ir::ResourceKind::Loss: return "loss";
-    case ir::ResourceKind::Metrics: return "metrics";
-    case ir::ResourceKind::Norm: return "norm";
+    case ir::ResourceKind::Input:
+      return "input";
+    case ir::ResourceKind::Output:
+      return "output";
+    case ir::ResourceKind::GradOutput:
+      return "grad_output";
+    case ir::ResourceKind::GradInput:
+      return "grad_input";
+    case ir::ResourceKind::Saved:
+      return "saved";
+    case ir::ResourceKind::WeightWork:
+      return "weight_work";
+    case ir::ResourceKind::HostCopy:
+      return "host_copy";
+    case ir::ResourceKind::Params:
+      return "params";
+    case ir::ResourceKind::Shard:
+      return "shard";
+    case ir::ResourceKind::Grads:
+      return "grads";
+    case ir::ResourceKind::ReducedGrads:
+      return "reduced_grads";
+    case ir::ResourceKind::Optimizer:
+      return "optimizer";
+    case ir::ResourceKind::Loss:
+      return "loss";
+    case ir::ResourceKind::Metrics:
+      return "metrics";
+    case ir::ResourceKind::Norm:
+      return "norm";
   }
   return "";
 }
@@ -59,11 +74,11 @@ std::string resources(const ir::ResourceSet& set) {
 
 std::string operands(const ir::ActionInfo& row) {
   constexpr std::array<std::pair<unsigned, std::string_view>, 6> kOperands = {{{ir::operand::kS, "stage"},
-                                                                                {ir::operand::kM, "microbatch"},
-                                                                                {ir::operand::kU, "[unit]"},
-                                                                                {ir::operand::kSlot, "[slot]"},
-                                                                                {ir::operand::kPeer, "peer"},
-                                                                                {ir::operand::kG, "group"}}};
+                                                                               {ir::operand::kM, "microbatch"},
+                                                                               {ir::operand::kU, "[unit]"},
+                                                                               {ir::operand::kSlot, "[slot]"},
+                                                                               {ir::operand::kPeer, "peer"},
+                                                                               {ir::operand::kG, "group"}}};
   std::vector<std::string_view> names;
   for (const auto& [bit, text] : kOperands) {
     if (row.has(bit)) names.push_back(text);
@@ -94,11 +109,16 @@ std::string actions_page() {
 
 std::string_view type_name(ir::SettingType type) {
   switch (type) {
-    case ir::SettingType::Int: return "integer";
-    case ir::SettingType::Real: return "number";
-    case ir::SettingType::Bool: return "true or false";
-    case ir::SettingType::Text: return "text";
-    case ir::SettingType::Ints: return "list of integers";
+    case ir::SettingType::Int:
+      return "integer";
+    case ir::SettingType::Real:
+      return "number";
+    case ir::SettingType::Bool:
+      return "true or false";
+    case ir::SettingType::Text:
+      return "text";
+    case ir::SettingType::Ints:
+      return "list of integers";
   }
   return "";
 }
@@ -120,7 +140,9 @@ std::string settings_page() {
       const std::string type = row.choices.empty() ? std::string(type_name(row.type)) : cell(row.choices);
       const std::string value = ir::setting_text(defaults, row);
       text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.key, type,
-                          must ? "required" : value == "\"\"" || value.empty() ? "" : fmt::format("`{}`", value),
+                          must                               ? "required"
+                          : value == "\"\"" || value.empty() ? ""
+                                                             : fmt::format("`{}`", value),
                           row.change == ir::SettingChange::Run ? "run" : "plan", cell(row.doc));
     }
   }
@@ -139,11 +161,13 @@ std::string invariants_page() {
 std::string passes_page() {
   std::string text = heading("Passes", "passes/passes.def");
   text += fmt::format(
-      "\n`femc plan --passes TEXT` runs `name{{option=value,...}},name,...` in order; the plan is verified after each.\n"
+      "\n`femc plan --passes TEXT` runs `name{{option=value,...}},name,...` in order; the plan is verified after "
+      "each.\n"
       "Without it the pipeline is `{}`.\n",
       passes::default_pipeline());
   for (const passes::PassInfo& pass : passes::pass_table()) {
-    text += fmt::format("\n## {}\n\nFrom level {} to {}: {}.\n", pass.name, ir::name(pass.in), ir::name(pass.out), pass.doc);
+    text += fmt::format("\n## {}\n\nFrom level {} to {}: {}.\n", pass.name, ir::name(pass.in), ir::name(pass.out),
+                        pass.doc);
     if (!pass.needs.empty()) text += fmt::format("Needs before it: {}.\n", fmt::join(pass.needs, ", "));
     if (!pass.conflicts.empty()) text += fmt::format("Not together with: {}.\n", fmt::join(pass.conflicts, ", "));
     if (pass.optimisation) text += "An optimisation: may be left out.\n";
@@ -159,9 +183,9 @@ std::string passes_page() {
 }
 
 std::string schedule_section(const Schedule& schedule) {
-  std::string text = fmt::format("\n## {}\n\n{}\n\n- placement {}, {}, backward {}\n", schedule.name, schedule.reference,
-                                 compiler::name(schedule.placement), chunks_text(schedule.chunks),
-                                 schedule.split ? "split" : "whole");
+  std::string text =
+      fmt::format("\n## {}\n\n{}\n\n- placement {}, {}, backward {}\n", schedule.name, schedule.reference,
+                  compiler::name(schedule.placement), chunks_text(schedule.chunks), schedule.split ? "split" : "whole");
   for (const ScheduleParameter& parameter : schedule.parameters) {
     text += fmt::format("- parameter `{}`, default `{}`\n", parameter.name, parameter.value.text());
   }
@@ -181,7 +205,8 @@ std::optional<std::string> schedules_page(const ScheduleFolders& folders, ir::Di
       "B = I + W a whole backward; peaks count chunks of microbatches.\n";
   const int errors = sink.errors();
   for (const std::string& file : schedule_names(folders)) {
-    const auto schedule = load_schedule(file, folders, [&](std::string message) { sink.error({}, std::move(message)); }, sink);
+    const auto schedule = load_schedule(
+        file, folders, [&](std::string message) { sink.error({}, std::move(message)); }, sink);
     if (schedule) text += schedule_section(*schedule);
   }
   return sink.errors() == errors ? std::optional(text) : std::nullopt;

@@ -21,8 +21,8 @@ bool fits(const Schedule& schedule, const ScheduleCase& sizes, ir::DiagnosticSin
   const bool stages = placement.stages() <= std::numeric_limits<std::int16_t>::max();
   if (stages && sizes.m <= kMaxOperations / kinds / sizes.p / sizes.v) return true;
   sink.error(schedule.location(schedule.name_at),
-             fmt::format("p={}, m={}, v={}: a plan holds at most {} operations and {} stages", sizes.p, sizes.m, sizes.v,
-                         kMaxOperations, std::numeric_limits<std::int16_t>::max()));
+             fmt::format("p={}, m={}, v={}: a plan holds at most {} operations and {} stages", sizes.p, sizes.m,
+                         sizes.v, kMaxOperations, std::numeric_limits<std::int16_t>::max()));
   return false;
 }
 
@@ -49,7 +49,8 @@ std::vector<std::string_view> ScheduleNames::until(std::size_t end) const {
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
-std::optional<std::string> MessageTemplate::format(std::span<const std::int64_t> scope, ir::DiagnosticSink& sink) const {
+std::optional<std::string> MessageTemplate::format(std::span<const std::int64_t> scope,
+                                                   ir::DiagnosticSink& sink) const {
   std::string result = texts.front();
   for (std::size_t i = 0; i < values.size(); ++i) {
     const auto value = values[i].evaluate(scope, sink);

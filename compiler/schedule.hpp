@@ -60,7 +60,7 @@ std::string_view name(Measure measure);
 
 struct ScheduleCheck {
   Measure what;
-  Expression equals;                // sees r (peaks are per rank), and F, B, I, W as the costs
+  Expression equals;  // sees r (peaks are per rank), and F, B, I, W as the costs
   std::optional<Expression> when;
 };
 
@@ -105,7 +105,8 @@ struct Schedule {
 // Empty after diagnosed errors; as many as can be found are reported.
 std::optional<Schedule> read_schedule(SourcePtr source, ir::DiagnosticSink& sink);
 
-// Values of p, m, v and the parameters, in scope order. `given` sets parameters by index; the others get their defaults.
+// Values of p, m, v and the parameters, in scope order. `given` sets parameters by index; the others get their
+// defaults.
 std::optional<std::vector<std::int64_t>> parameter_scope(const Schedule& schedule, int p, std::int64_t m, int v,
                                                          std::span<const std::optional<std::int64_t>> given,
                                                          ir::DiagnosticSink& sink);

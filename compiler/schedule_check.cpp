@@ -25,11 +25,16 @@ std::int64_t slots(double time) { return std::llround(time); }
 
 std::int64_t measured(Measure measure, const OrderMeasures& measures, std::size_t rank) {
   switch (measure) {
-    case Measure::PeakInFlight: return measures.peak_in_flight[rank];
-    case Measure::Makespan: return measures.makespan;
-    case Measure::StageSpan: return measures.stage_span;
-    case Measure::MakespanBubble: return measures.makespan_bubble;
-    case Measure::StageSpanBubble: return measures.stage_span_bubble;
+    case Measure::PeakInFlight:
+      return measures.peak_in_flight[rank];
+    case Measure::Makespan:
+      return measures.makespan;
+    case Measure::StageSpan:
+      return measures.stage_span;
+    case Measure::MakespanBubble:
+      return measures.makespan_bubble;
+    case Measure::StageSpanBubble:
+      return measures.stage_span_bubble;
   }
   return 0;
 }
@@ -73,9 +78,9 @@ std::optional<int> check_schedule(const Schedule& schedule, const ScheduleCase& 
       const std::int64_t found = measured(check.what, *measures, rank);
       ++compared;
       if (*expected == found) continue;
-      check.equals.error(sink, fmt::format("{} of rank {} is {}, not {} (p={}, m={}, v={}, F={}, I={}, W={})",
-                                           name(check.what), rank, found, *expected, sizes.p, sizes.m, sizes.v, costs.f,
-                                           costs.i, costs.w));
+      check.equals.error(
+          sink, fmt::format("{} of rank {} is {}, not {} (p={}, m={}, v={}, F={}, I={}, W={})", name(check.what), rank,
+                            found, *expected, sizes.p, sizes.m, sizes.v, costs.f, costs.i, costs.w));
       break;
     }
   }

@@ -1,5 +1,5 @@
-// From the YAML of a schedule file to a Schedule. Keys are read in the order in which they depend on one another, not in
-// the file's: a condition may use a parameter that stands below it.
+// From the YAML of a schedule file to a Schedule. Keys are read in the order in which they depend on one another, not
+// in the file's: a condition may use a parameter that stands below it.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -96,7 +96,8 @@ class ScheduleReader {
       chunks.low = value("min", 1);
       chunks.high = value("max", kMaxChunks);
       if (chunks.low > chunks.value || chunks.value > chunks.high) {
-        error(*node, fmt::format("default {} does not lie between min {} and max {}", chunks.value, chunks.low, chunks.high));
+        error(*node,
+              fmt::format("default {} does not lie between min {} and max {}", chunks.value, chunks.low, chunks.high));
       }
     }
     const auto fixed = [&](int count) {
@@ -214,8 +215,8 @@ class ScheduleReader {
       keys.push_back(kind.key);
       if (!map_.find(kind.key)) continue;
       if (chosen) {
-        error(*map_.find(kind.key), fmt::format("a schedule has one order, but both '{}' and '{}' are here", chosen->key,
-                                                kind.key));
+        error(*map_.find(kind.key),
+              fmt::format("a schedule has one order, but both '{}' and '{}' are here", chosen->key, kind.key));
         return;
       }
       chosen = &kind;

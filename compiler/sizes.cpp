@@ -201,15 +201,17 @@ std::optional<std::vector<std::int64_t>> divide_layers(const Configuration& conf
     // The first stage has the embedding and the last the head: those may go without a block.
     const std::int64_t least = i == 0 || i + 1 == given.size() ? 0 : 1;
     if (given[i] < least || given[i] > layers) {
-      configuration.error(sink, {kKey}, fmt::format("{}: stage {} has {} blocks of {}, at least {} is needed", kKey, i,
-                                                    given[i], layers, least));
+      configuration.error(
+          sink, {kKey},
+          fmt::format("{}: stage {} has {} blocks of {}, at least {} is needed", kKey, i, given[i], layers, least));
       return std::nullopt;
     }
     sum += given[i];
   }
   if (sum == layers) return given;
-  configuration.error(sink, {kKey}, fmt::format("{}=[{}] adds up to {} blocks, model.layers={}", kKey,
-                                                fmt::join(given, ", "), sum, layers));
+  configuration.error(
+      sink, {kKey},
+      fmt::format("{}=[{}] adds up to {} blocks, model.layers={}", kKey, fmt::join(given, ", "), sum, layers));
   return std::nullopt;
 }
 

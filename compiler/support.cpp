@@ -23,10 +23,11 @@ bool check_support(const Configuration& configuration, const Schedule& schedule,
                                     schedule.name));
   }
   if (schedule.placement == PlacementKind::V && configuration.settings().model.tied && parallel.pp > 1) {
-    configuration.error(sink, {"model.tied"},
-                        fmt::format("model.tied=true with schedule '{}' (placement v): both copies of the embedding lie "
-                                    "on one rank of several, which is not reduced in this version",
-                                    schedule.name));
+    configuration.error(
+        sink, {"model.tied"},
+        fmt::format("model.tied=true with schedule '{}' (placement v): both copies of the embedding lie "
+                    "on one rank of several, which is not reduced in this version",
+                    schedule.name));
   }
   return sink.errors() == errors;
 }

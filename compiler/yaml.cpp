@@ -22,9 +22,7 @@ Position YamlFile::position(const YAML::Node& node) const {
   return mark.is_null() ? Position{} : Position{mark.line + 1, mark.column + 1};
 }
 
-ScalarText YamlFile::scalar(const YAML::Node& node) const {
-  return ScalarText(source_, node.Scalar(), position(node));
-}
+ScalarText YamlFile::scalar(const YAML::Node& node) const { return ScalarText(source_, node.Scalar(), position(node)); }
 
 void YamlFile::error(ir::DiagnosticSink& sink, const YAML::Node& node, std::string message) const {
   const Position at = position(node);
@@ -100,8 +98,9 @@ std::optional<int> read_choice(const YamlFile& file, const YAML::Node& node, std
   if (!scalar) return std::nullopt;
   const auto found = std::ranges::find(choices, scalar->text());
   if (found != choices.end()) return static_cast<int>(found - choices.begin());
-  file.error(sink, node, fmt::format("{} is '{}', not one of {}{}", name, scalar->text(), fmt::join(choices, ", "),
-                                     ir::did_you_mean(scalar->text(), choices)));
+  file.error(sink, node,
+             fmt::format("{} is '{}', not one of {}{}", name, scalar->text(), fmt::join(choices, ", "),
+                         ir::did_you_mean(scalar->text(), choices)));
   return std::nullopt;
 }
 

@@ -25,7 +25,8 @@ inline ScheduleFolders folders() { return {std::filesystem::path(FEM_SOURCE) / "
 // A schedule of the source tree; the test fails where it does not load.
 inline Schedule schedule(const std::string& name) {
   ir::DiagnosticSink sink;
-  auto result = load_schedule(name, folders(), [&](std::string message) { sink.error({}, std::move(message)); }, sink);
+  auto result = load_schedule(
+      name, folders(), [&](std::string message) { sink.error({}, std::move(message)); }, sink);
   if (!result) throw std::runtime_error(sink.text());
   return std::move(*result);
 }

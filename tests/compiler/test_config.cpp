@@ -75,95 +75,161 @@ class ConfigFaults : public testing::TestWithParam<Fault> {};
 
 TEST_P(ConfigFaults, AreNamedWithPosition) { EXPECT_EQ(errors(GetParam().text, GetParam().set), GetParam().errors); }
 
-INSTANTIATE_TEST_SUITE_P(Config, ConfigFaults, testing::ValuesIn(std::vector<Fault>{
-    {"unknown section", std::string(kGood) + "modle:\n  x: 1\n", {},
-     "run.yaml:10:1: error: unknown key 'modle' in the configuration, did you mean 'model'?\n  modle:\n  ^\n"},
-    {"unknown key", std::string(kGood) + "parallel:\n  pq: 2\n", {},
-     "run.yaml:11:3: error: unknown key 'pq' in section parallel, did you mean 'pp'?\n    pq: 2\n    ^\n"},
-    {"unlike any key", std::string(kGood) + "run:\n  colour: 2\n", {},
-     "run.yaml:11:3: error: unknown key 'colour' in section run; valid: steps, seed, eval_interval, eval_steps, "
-     "log_interval\n    colour: 2\n    ^\n"},
-    {"key twice", "model: {layers: 4, layers: 8}\n", {},
-     "run.yaml:1:20: error: key 'layers' stands twice in section model\n  model: {layers: 4, layers: 8}\n"
-     "                     ^\n"},
-    {"not an integer", std::string(kGood) + "parallel:\n  pp: two\n", {},
-     "run.yaml:11:7: error: parallel.pp: 'two' is not an integer\n    pp: two\n        ^\n"},
-    {"not a number", std::string(kGood) + "optimizer: {lr: fast}\n", {},
-     "run.yaml:10:17: error: optimizer.lr: 'fast' is not a finite number\n  optimizer: {lr: fast}\n"
-     "                  ^\n"},
-    {"list for a number", std::string(kGood) + "parallel: {pp: [1]}\n", {},
-     "run.yaml:10:16: error: parallel.pp must be a value, found a list\n  parallel: {pp: [1]}\n"
-     "                 ^\n"},
-    {"word in a list", std::string(kGood) + "parallel: {layers_per_stage: [1, x]}\n", {},
-     "run.yaml:10:34: error: parallel.layers_per_stage: 'x' is not an integer\n"
-     "  parallel: {layers_per_stage: [1, x]}\n                                   ^\n"},
-    {"not a choice", std::string(kGood) + "precision: {compute: bf61}\n", {},
-     "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16, did you mean 'bf16'?\n"
-     "  precision: {compute: bf61}\n                       ^\n"},
-    {"not a truth value", std::string(kGood) + "", {"model.tied=yes"},
-     "--set:1:12: error: model.tied: 'yes' is not one of true|false\n  model.tied=yes\n             ^\n"},
-    {"no value", std::string(kGood) + "parallel:\n  pp:\n", {},
-     "run.yaml:11:3: error: parallel.pp has no value\n    pp:\n    ^\n"},
-    {"section is a list", std::string(kGood) + "parallel: [1]\n", {},
-     "run.yaml:10:11: error: section parallel must be a map, found a list\n  parallel: [1]\n            ^\n"},
-    {"not YAML", "model: {layers: 4\nbatch: }\n", {},
-     "run.yaml:2:6: error: not YAML: end of map flow not found\n  batch: }\n       ^\n"},
-    {"required", "model: {layers: 4, hidden: 8}\n", {},
-     "run.yaml: error: required settings are missing: model.intermediate, model.heads, model.vocab, batch.global, "
-     "batch.seq_len\n"},
-    {"empty file", "", {},
-     "run.yaml: error: required settings are missing: model.layers, model.hidden, model.intermediate, model.heads, "
-     "model.vocab, batch.global, batch.seq_len\n"},
-    {"override of an unknown section", kGood, {"model.tied=true", "batsh.micro=1"},
-     "--set:2:1: error: unknown section 'batsh', did you mean 'batch'?\n  batsh.micro=1\n  ^\n"},
-    {"override of an unknown key", kGood, {"batch.mirco=1"},
-     "--set:1:7: error: unknown key 'mirco' in section batch, did you mean 'micro'?\n  batch.mirco=1\n"
-     "        ^\n"},
-    {"override without a value", kGood, {"batch.micro"},
-     "--set:1:1: error: 'batch.micro' does not read section.key=value\n  batch.micro\n  ^\n"},
-    {"override without a section", kGood, {"micro=1"},
-     "--set:1:1: error: 'micro=1' does not read section.key=value\n  micro=1\n  ^\n"},
-    // Eight sequences do not divide into three microbatches.
-    {"batch", kGood, {"batch.micro=3"},
-     "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=3; nearest: 6 or 9\n    global: 8\n"
-     "            ^\n"},
-    {"batch by dp", kGood, {"batch.micro=2", "parallel.dp=3"},
-     "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=6; nearest: 6 or 12\n    global: 8\n"
-     "            ^\n"},
-    {"batch below dp", kGood, {"parallel.dp=16"},
-     "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=16; nearest: 16\n    global: 8\n"
-     "            ^\n"},
-    {"hidden by heads", kGood, {"model.heads=6"},
-     "run.yaml:3:11: error: model.hidden=64 is not a multiple of model.heads=6; nearest: 60 or 66 (or set "
-     "model.head_dim)\n    hidden: 64\n            ^\n"},
-    {"odd head", kGood, {"model.head_dim=5"},
-     "--set:1:16: error: the width of a head is 5, but the rotary embedding turns pairs: it must be even\n"
-     "  model.head_dim=5\n                 ^\n"},
-    {"kv heads", kGood, {"model.kv_heads=3"},
-     "--set:1:16: error: model.heads=4 is not a multiple of model.kv_heads=3; nearest: 2 or 4\n"
-     "  model.kv_heads=3\n                 ^\n"},
-    {"kv heads by tp", kGood, {"model.heads=16", "model.kv_heads=4", "parallel.tp=8"},
-     "--set:3:13: error: model.kv_heads=4 is not a multiple of parallel.tp=8; nearest: 4\n  parallel.tp=8\n"
-     "              ^\n"},
-    {"heads and intermediate by tp", kGood, {"parallel.tp=3"},
-     "--set:1:13: error: model.heads=4 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  parallel.tp=3\n"
-     "              ^\n"
-     "--set:1:13: error: model.kv_heads=4 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  parallel.tp=3\n"
-     "              ^\n"
-     "--set:1:13: error: model.intermediate=128 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  parallel.tp=3\n"
-     "              ^\n"},
-    {"ep by dp", kGood, {"parallel.dp=8", "parallel.ep=3"},
-     "--set:2:13: error: parallel.dp=8 is not a multiple of parallel.ep=3; nearest: 2 or 4\n  parallel.ep=3\n"
-     "              ^\n"},
-    {"sequence by cp", kGood, {"parallel.cp=3"},
-     "run.yaml:9:12: error: batch.seq_len=16 is not a multiple of parallel.cp=3; nearest: 15 or 18\n    seq_len: 16\n"
-     "             ^\n"},
-    {"zero", kGood, {"model.vocab=0", "batch.micro=-1"},
-     "--set:1:13: error: model.vocab=0 is not in 1..16777216\n  model.vocab=0\n              ^\n"
-     "--set:2:13: error: batch.micro=-1 is not in 1..16777216\n  batch.micro=-1\n              ^\n"},
-    {"fraction out of range", kGood, {"optimizer.beta1=1"},
-     "--set:1:17: error: optimizer.beta1=1 must be at least 0 and less than 1\n  optimizer.beta1=1\n"
-     "                  ^\n"}}));
+INSTANTIATE_TEST_SUITE_P(
+    Config, ConfigFaults,
+    testing::ValuesIn(std::vector<Fault>{
+        {"unknown section",
+         std::string(kGood) + "modle:\n  x: 1\n",
+         {},
+         "run.yaml:10:1: error: unknown key 'modle' in the configuration, did you mean 'model'?\n  modle:\n  ^\n"},
+        {"unknown key",
+         std::string(kGood) + "parallel:\n  pq: 2\n",
+         {},
+         "run.yaml:11:3: error: unknown key 'pq' in section parallel, did you mean 'pp'?\n    pq: 2\n    ^\n"},
+        {"unlike any key",
+         std::string(kGood) + "run:\n  colour: 2\n",
+         {},
+         "run.yaml:11:3: error: unknown key 'colour' in section run; valid: steps, seed, eval_interval, eval_steps, "
+         "log_interval\n    colour: 2\n    ^\n"},
+        {"key twice",
+         "model: {layers: 4, layers: 8}\n",
+         {},
+         "run.yaml:1:20: error: key 'layers' stands twice in section model\n  model: {layers: 4, layers: 8}\n"
+         "                     ^\n"},
+        {"not an integer",
+         std::string(kGood) + "parallel:\n  pp: two\n",
+         {},
+         "run.yaml:11:7: error: parallel.pp: 'two' is not an integer\n    pp: two\n        ^\n"},
+        {"not a number",
+         std::string(kGood) + "optimizer: {lr: fast}\n",
+         {},
+         "run.yaml:10:17: error: optimizer.lr: 'fast' is not a finite number\n  optimizer: {lr: fast}\n"
+         "                  ^\n"},
+        {"list for a number",
+         std::string(kGood) + "parallel: {pp: [1]}\n",
+         {},
+         "run.yaml:10:16: error: parallel.pp must be a value, found a list\n  parallel: {pp: [1]}\n"
+         "                 ^\n"},
+        {"word in a list",
+         std::string(kGood) + "parallel: {layers_per_stage: [1, x]}\n",
+         {},
+         "run.yaml:10:34: error: parallel.layers_per_stage: 'x' is not an integer\n"
+         "  parallel: {layers_per_stage: [1, x]}\n                                   ^\n"},
+        {"not a choice",
+         std::string(kGood) + "precision: {compute: bf61}\n",
+         {},
+         "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16, did you mean 'bf16'?\n"
+         "  precision: {compute: bf61}\n                       ^\n"},
+        {"not a truth value",
+         std::string(kGood) + "",
+         {"model.tied=yes"},
+         "--set:1:12: error: model.tied: 'yes' is not one of true|false\n  model.tied=yes\n             ^\n"},
+        {"no value",
+         std::string(kGood) + "parallel:\n  pp:\n",
+         {},
+         "run.yaml:11:3: error: parallel.pp has no value\n    pp:\n    ^\n"},
+        {"section is a list",
+         std::string(kGood) + "parallel: [1]\n",
+         {},
+         "run.yaml:10:11: error: section parallel must be a map, found a list\n  parallel: [1]\n            ^\n"},
+        {"not YAML",
+         "model: {layers: 4\nbatch: }\n",
+         {},
+         "run.yaml:2:6: error: not YAML: end of map flow not found\n  batch: }\n       ^\n"},
+        {"required",
+         "model: {layers: 4, hidden: 8}\n",
+         {},
+         "run.yaml: error: required settings are missing: model.intermediate, model.heads, model.vocab, batch.global, "
+         "batch.seq_len\n"},
+        {"empty file",
+         "",
+         {},
+         "run.yaml: error: required settings are missing: model.layers, model.hidden, model.intermediate, model.heads, "
+         "model.vocab, batch.global, batch.seq_len\n"},
+        {"override of an unknown section",
+         kGood,
+         {"model.tied=true", "batsh.micro=1"},
+         "--set:2:1: error: unknown section 'batsh', did you mean 'batch'?\n  batsh.micro=1\n  ^\n"},
+        {"override of an unknown key",
+         kGood,
+         {"batch.mirco=1"},
+         "--set:1:7: error: unknown key 'mirco' in section batch, did you mean 'micro'?\n  batch.mirco=1\n"
+         "        ^\n"},
+        {"override without a value",
+         kGood,
+         {"batch.micro"},
+         "--set:1:1: error: 'batch.micro' does not read section.key=value\n  batch.micro\n  ^\n"},
+        {"override without a section",
+         kGood,
+         {"micro=1"},
+         "--set:1:1: error: 'micro=1' does not read section.key=value\n  micro=1\n  ^\n"},
+        // Eight sequences do not divide into three microbatches.
+        {"batch",
+         kGood,
+         {"batch.micro=3"},
+         "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=3; nearest: 6 or 9\n    global: 8\n"
+         "            ^\n"},
+        {"batch by dp",
+         kGood,
+         {"batch.micro=2", "parallel.dp=3"},
+         "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=6; nearest: 6 or 12\n    global: 8\n"
+         "            ^\n"},
+        {"batch below dp",
+         kGood,
+         {"parallel.dp=16"},
+         "run.yaml:8:11: error: batch.global=8 is not a multiple of dp*micro=16; nearest: 16\n    global: 8\n"
+         "            ^\n"},
+        {"hidden by heads",
+         kGood,
+         {"model.heads=6"},
+         "run.yaml:3:11: error: model.hidden=64 is not a multiple of model.heads=6; nearest: 60 or 66 (or set "
+         "model.head_dim)\n    hidden: 64\n            ^\n"},
+        {"odd head",
+         kGood,
+         {"model.head_dim=5"},
+         "--set:1:16: error: the width of a head is 5, but the rotary embedding turns pairs: it must be even\n"
+         "  model.head_dim=5\n                 ^\n"},
+        {"kv heads",
+         kGood,
+         {"model.kv_heads=3"},
+         "--set:1:16: error: model.heads=4 is not a multiple of model.kv_heads=3; nearest: 2 or 4\n"
+         "  model.kv_heads=3\n                 ^\n"},
+        {"kv heads by tp",
+         kGood,
+         {"model.heads=16", "model.kv_heads=4", "parallel.tp=8"},
+         "--set:3:13: error: model.kv_heads=4 is not a multiple of parallel.tp=8; nearest: 4\n  parallel.tp=8\n"
+         "              ^\n"},
+        {"heads and intermediate by tp",
+         kGood,
+         {"parallel.tp=3"},
+         "--set:1:13: error: model.heads=4 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  parallel.tp=3\n"
+         "              ^\n"
+         "--set:1:13: error: model.kv_heads=4 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  parallel.tp=3\n"
+         "              ^\n"
+         "--set:1:13: error: model.intermediate=128 is not a multiple of parallel.tp=3; nearest: 2 or 4\n  "
+         "parallel.tp=3\n"
+         "              ^\n"},
+        {"ep by dp",
+         kGood,
+         {"parallel.dp=8", "parallel.ep=3"},
+         "--set:2:13: error: parallel.dp=8 is not a multiple of parallel.ep=3; nearest: 2 or 4\n  parallel.ep=3\n"
+         "              ^\n"},
+        {"sequence by cp",
+         kGood,
+         {"parallel.cp=3"},
+         "run.yaml:9:12: error: batch.seq_len=16 is not a multiple of parallel.cp=3; nearest: 15 or 18\n    seq_len: "
+         "16\n"
+         "             ^\n"},
+        {"zero",
+         kGood,
+         {"model.vocab=0", "batch.micro=-1"},
+         "--set:1:13: error: model.vocab=0 is not in 1..16777216\n  model.vocab=0\n              ^\n"
+         "--set:2:13: error: batch.micro=-1 is not in 1..16777216\n  batch.micro=-1\n              ^\n"},
+        {"fraction out of range",
+         kGood,
+         {"optimizer.beta1=1"},
+         "--set:1:17: error: optimizer.beta1=1 must be at least 0 and less than 1\n  optimizer.beta1=1\n"
+         "                  ^\n"}}));
 
 TEST(Config, EveryOverrideOfEveryRowIsAccepted) {
   ir::DiagnosticSink sink;

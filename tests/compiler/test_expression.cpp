@@ -48,21 +48,60 @@ TEST_P(ExpressionValues, AsInPython) {
 }
 
 // Python's values of the same text, `if(c, a, b)` being `a if c else b`.
-INSTANTIATE_TEST_SUITE_P(Expression, ExpressionValues, testing::ValuesIn(std::vector<Value>{
-    {"7", 7}, {"p", 4}, {"p - 1 - r", 2}, {"p-1-r", 2}, {"2 + 3 * 4", 14}, {"(2 + 3) * 4", 20}, {"10 - 4 - 3", 3},
-    {"2 * 3 // 4", 1}, {"7 // 2", 3}, {"-7 // 2", -4}, {"7 // -2", -4}, {"-7 // -2", 3}, {"7 % 3", 1}, {"-7 % 3", 2},
-    {"7 % -3", -2}, {"-7 % -3", -1}, {"--3", 3}, {"-2 * -3", 6}, {"- 2 + 5", 3}, {"6 // 3 // 2", 1}, {"1 < 2", 1},
-    {"2 < 1", 0}, {"2 <= 2", 1}, {"2 >= 3", 0}, {"2 > 1", 1}, {"2 == 2", 1}, {"2 != 2", 0}, {"1 + 1 == 2", 1},
-    {"not 0", 1}, {"not 5", 0}, {"not 1 == 2", 1}, {"1 and 2", 1}, {"1 and 0", 0}, {"0 or 3", 1}, {"0 or 0", 0},
-    {"1 or 0 and 0", 1}, {"not 0 and 0", 0}, {"min(3, 2)", 2}, {"max(3, 2, 9, 4)", 9}, {"min(p, m, group)", 4},
-    {"if(r == 0, 10, 20)", 20}, {"if(p > 3, 10, 20)", 10}, {"min(2 * (p - 1 - r) + (2 - 1) * group, m * 2)", 9},
-    {"m % group == 0 or m % group >= p", 1},
-    // Only what is needed is evaluated.
-    {"if(1, 5, 1 // 0)", 5}, {"0 and 1 // 0", 0}, {"1 or 1 // 0", 1},
-    // The ends of the range.
-    {"9223372036854775807", std::numeric_limits<std::int64_t>::max()},
-    {"-9223372036854775807 - 1", std::numeric_limits<std::int64_t>::min()},
-    {"(-9223372036854775807 - 1) % -1", 0}}));
+INSTANTIATE_TEST_SUITE_P(Expression, ExpressionValues,
+                         testing::ValuesIn(std::vector<Value>{
+                             {"7", 7},
+                             {"p", 4},
+                             {"p - 1 - r", 2},
+                             {"p-1-r", 2},
+                             {"2 + 3 * 4", 14},
+                             {"(2 + 3) * 4", 20},
+                             {"10 - 4 - 3", 3},
+                             {"2 * 3 // 4", 1},
+                             {"7 // 2", 3},
+                             {"-7 // 2", -4},
+                             {"7 // -2", -4},
+                             {"-7 // -2", 3},
+                             {"7 % 3", 1},
+                             {"-7 % 3", 2},
+                             {"7 % -3", -2},
+                             {"-7 % -3", -1},
+                             {"--3", 3},
+                             {"-2 * -3", 6},
+                             {"- 2 + 5", 3},
+                             {"6 // 3 // 2", 1},
+                             {"1 < 2", 1},
+                             {"2 < 1", 0},
+                             {"2 <= 2", 1},
+                             {"2 >= 3", 0},
+                             {"2 > 1", 1},
+                             {"2 == 2", 1},
+                             {"2 != 2", 0},
+                             {"1 + 1 == 2", 1},
+                             {"not 0", 1},
+                             {"not 5", 0},
+                             {"not 1 == 2", 1},
+                             {"1 and 2", 1},
+                             {"1 and 0", 0},
+                             {"0 or 3", 1},
+                             {"0 or 0", 0},
+                             {"1 or 0 and 0", 1},
+                             {"not 0 and 0", 0},
+                             {"min(3, 2)", 2},
+                             {"max(3, 2, 9, 4)", 9},
+                             {"min(p, m, group)", 4},
+                             {"if(r == 0, 10, 20)", 20},
+                             {"if(p > 3, 10, 20)", 10},
+                             {"min(2 * (p - 1 - r) + (2 - 1) * group, m * 2)", 9},
+                             {"m % group == 0 or m % group >= p", 1},
+                             // Only what is needed is evaluated.
+                             {"if(1, 5, 1 // 0)", 5},
+                             {"0 and 1 // 0", 0},
+                             {"1 or 1 // 0", 1},
+                             // The ends of the range.
+                             {"9223372036854775807", std::numeric_limits<std::int64_t>::max()},
+                             {"-9223372036854775807 - 1", std::numeric_limits<std::int64_t>::min()},
+                             {"(-9223372036854775807 - 1) % -1", 0}}));
 
 struct Error {
   const char* text;
@@ -80,31 +119,33 @@ TEST_P(ExpressionErrors, PointAtTheirCause) {
   EXPECT_EQ(outcome.message, GetParam().message);
 }
 
-INSTANTIATE_TEST_SUITE_P(Expression, ExpressionErrors, testing::ValuesIn(std::vector<Error>{
-    {"p - gruop", 5, "unknown name 'gruop', did you mean 'group'?"},
-    {"zzzz", 1, "unknown name 'zzzz'"},
-    {"p -", 4, "the expression ends where a value must stand"},
-    {"", 1, "the expression ends where a value must stand"},
-    {"p / 2", 3, "'/' is not an operator: integers are divided with '//', which rounds down"},
-    {"(p + 1", 7, "')' is missing"},
-    {"p + 1)", 6, "unexpected ')' after the expression"},
-    {"p q", 3, "unexpected 'q' after the expression"},
-    {"0 < r < p", 7, "comparisons do not chain: write a < b and b < c"},
-    {"p = 2", 3, "unexpected '=' after the expression"},
-    {"* 2", 1, "'*' where a value must stand"},
-    {"p + and", 5, "'and' where a value must stand"},
-    {"mim(1, 2)", 1, "unknown function 'mim', did you mean 'min'?"},
-    {"min(1)", 1, "min takes two values or more"},
-    {"if(p, 1)", 1, "if takes a condition and two values, found 2"},
-    {"max(1, 2", 9, "')' is missing"},
-    {"12x", 1, "'12x' is not an integer"},
-    {"9223372036854775808", 1, "9223372036854775808 does not fit into 64 bits"},
-    {"1 + m // (r - 1)", 7, "division by zero: 10 // 0"},
-    {"m % 0", 3, "division by zero: 10 % 0"},
-    {"9223372036854775807 + r", 21, "the result does not fit into 64 bits (operands 9223372036854775807 and 1)"},
-    {"m * 4611686018427387904", 3, "the result does not fit into 64 bits (operands 10 and 4611686018427387904)"},
-    {"(-9223372036854775807 - 1) // -1", 28,
-     "the result does not fit into 64 bits (operands -9223372036854775808 and -1)"}}));
+INSTANTIATE_TEST_SUITE_P(
+    Expression, ExpressionErrors,
+    testing::ValuesIn(std::vector<Error>{
+        {"p - gruop", 5, "unknown name 'gruop', did you mean 'group'?"},
+        {"zzzz", 1, "unknown name 'zzzz'"},
+        {"p -", 4, "the expression ends where a value must stand"},
+        {"", 1, "the expression ends where a value must stand"},
+        {"p / 2", 3, "'/' is not an operator: integers are divided with '//', which rounds down"},
+        {"(p + 1", 7, "')' is missing"},
+        {"p + 1)", 6, "unexpected ')' after the expression"},
+        {"p q", 3, "unexpected 'q' after the expression"},
+        {"0 < r < p", 7, "comparisons do not chain: write a < b and b < c"},
+        {"p = 2", 3, "unexpected '=' after the expression"},
+        {"* 2", 1, "'*' where a value must stand"},
+        {"p + and", 5, "'and' where a value must stand"},
+        {"mim(1, 2)", 1, "unknown function 'mim', did you mean 'min'?"},
+        {"min(1)", 1, "min takes two values or more"},
+        {"if(p, 1)", 1, "if takes a condition and two values, found 2"},
+        {"max(1, 2", 9, "')' is missing"},
+        {"12x", 1, "'12x' is not an integer"},
+        {"9223372036854775808", 1, "9223372036854775808 does not fit into 64 bits"},
+        {"1 + m // (r - 1)", 7, "division by zero: 10 // 0"},
+        {"m % 0", 3, "division by zero: 10 % 0"},
+        {"9223372036854775807 + r", 21, "the result does not fit into 64 bits (operands 9223372036854775807 and 1)"},
+        {"m * 4611686018427387904", 3, "the result does not fit into 64 bits (operands 10 and 4611686018427387904)"},
+        {"(-9223372036854775807 - 1) // -1", 28,
+         "the result does not fit into 64 bits (operands -9223372036854775808 and -1)"}}));
 
 TEST(Expression, DeepNestingIsRefusedNotOverrun) {
   for (const char* piece : {"(", "-", "not ", "min(1,"}) {

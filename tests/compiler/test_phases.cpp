@@ -48,7 +48,8 @@ TEST(Phases, DualPipeRunsOverTheGrid) {
   for (int p = 1; p <= 8; ++p) {
     for (int m : {2 * p, 2 * p + 2, 3 * p + 3}) {
       EXPECT_NO_THROW(measure(v, sizes(v, p, m, 2))) << p << " " << m;
-      if (p % 2 == 0 && m % 2 == 0) EXPECT_NO_THROW(measure(two, sizes(two, p, m, 1))) << p << " " << m;
+      if (p % 2 != 0 || m % 2 != 0) continue;
+      EXPECT_NO_THROW(measure(two, sizes(two, p, m, 1))) << p << " " << m;
     }
   }
 }

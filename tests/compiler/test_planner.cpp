@@ -141,18 +141,20 @@ TEST(Planner, FewerMicrobatchesThanRanks) {
   }
   ir::DiagnosticSink sink;
   EXPECT_FALSE(plan("interleaved_1f1b", 24, 4, 3, {}, sink));
-  EXPECT_EQ(sink.all()[0].message,
-            "schedule 'interleaved_1f1b' cannot do this: a group of 4 microbatches is not between p=4 and m=3 (p=4, m=3, "
-            "v=2, group=4)");
+  EXPECT_EQ(
+      sink.all()[0].message,
+      "schedule 'interleaved_1f1b' cannot do this: a group of 4 microbatches is not between p=4 and m=3 (p=4, m=3, "
+      "v=2, group=4)");
   EXPECT_EQ(sink.all()[1].message, "batch.global=3 gives m=3; nearest: 4");
 }
 
 TEST(Planner, WorkingBatchesOnBothSides) {
   ir::DiagnosticSink sink;
   EXPECT_FALSE(plan("interleaved_1f1b", 24, 4, 24, {"parallel.dp=2", "batch.micro=2"}, sink));  // m = 6
-  EXPECT_EQ(sink.all()[0].message,
-            "schedule 'interleaved_1f1b' cannot do this: the last group has 2 microbatches, fewer than p=4 (p=4, m=6, v=2, "
-            "group=4)");
+  EXPECT_EQ(
+      sink.all()[0].message,
+      "schedule 'interleaved_1f1b' cannot do this: the last group has 2 microbatches, fewer than p=4 (p=4, m=6, v=2, "
+      "group=4)");
   EXPECT_EQ(sink.all()[1].message, "batch.global=24 gives m=6; nearest: 16 or 32");
 }
 
@@ -166,7 +168,8 @@ TEST(Planner, RefusalsNameTheValues) {
   for (const Refusal& row : std::vector<Refusal>{
            {"1f1b", {"schedule.chunks=2"}, "schedule.chunks=2: schedule '1f1b' takes 1"},
            {"interleaved_1f1b", {"schedule.chunks=1"}, "schedule.chunks=1: schedule 'interleaved_1f1b' takes 2 to 64"},
-           {"interleaved_1f1b", {"schedule.params=gruop=4"},
+           {"interleaved_1f1b",
+            {"schedule.params=gruop=4"},
             "schedule.params: schedule 'interleaved_1f1b' has no parameter 'gruop', did you mean 'group'?"},
            {"interleaved_1f1b", {"schedule.params=group=x"}, "schedule.params: group: 'x' is not an integer"},
            {"interleaved_1f1b", {"schedule.params=group=4,group=4"}, "schedule.params: 'group' stands twice"},
@@ -175,7 +178,8 @@ TEST(Planner, RefusalsNameTheValues) {
            {"1f1b", {"parallel.cp=2"}, "cp=2: units run with cp=1 only in this version"},
            {"1f1b", {"parallel.dp=2", "parallel.ep=2"}, "ep=2: units run with ep=1 only in this version"},
            {"1f1b", {"batch.micro=3"}, "batch.global=8 is not a multiple of dp*micro=3; nearest: 6 or 9"},
-           {"1f1b", {"parallel.pp=32"},
+           {"1f1b",
+            {"parallel.pp=32"},
             "model.layers=24 is less than the 32 stages (pp=32 x chunks=1); nearest: 32 (or fewer ranks or chunks)"}}) {
     ir::DiagnosticSink sink;
     EXPECT_FALSE(plan(row.schedule, 24, 2, 8, row.set, sink)) << row.message;

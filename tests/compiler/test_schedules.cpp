@@ -15,14 +15,14 @@ using testing::ElementsAre;
 // Orders for p=2, m=4, each replayed by hand from the rule in the file's reference.
 TEST(Schedules, OrderOf1F1B) {
   const Schedule s = schedule("1f1b");
-  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)), ElementsAre("0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3",
-                                                             "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"));
+  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)),
+              ElementsAre("0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3", "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"));
 }
 
 TEST(Schedules, OrderOfGPipe) {
   const Schedule s = schedule("gpipe");
-  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)), ElementsAre("0F0 0F1 0F2 0F3 0B3 0B2 0B1 0B0",
-                                                             "1F0 1F1 1F2 1F3 1B3 1B2 1B1 1B0"));
+  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)),
+              ElementsAre("0F0 0F1 0F2 0F3 0B3 0B2 0B1 0B0", "1F0 1F1 1F2 1F3 1B3 1B2 1B1 1B0"));
 }
 
 TEST(Schedules, OrderOfInterleaved) {
@@ -41,9 +41,8 @@ TEST(Schedules, OrderOfLoopedBreadthFirst) {
 // W of microbatch i - r right after the input gradient of i.
 TEST(Schedules, OrderOfZeroBubbleH1) {
   const Schedule s = schedule("zb_h1");
-  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)),
-              ElementsAre("0F0 0F1 0I0 0W0 0F2 0I1 0W1 0F3 0I2 0W2 0I3 0W3",
-                          "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3"));
+  EXPECT_THAT(order_texts(s, sizes(s, 2, 4, 1)), ElementsAre("0F0 0F1 0I0 0W0 0F2 0I1 0W1 0F3 0I2 0W2 0I3 0W3",
+                                                             "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3"));
 }
 
 struct Replay {
@@ -54,8 +53,9 @@ struct Replay {
 
 // Makespans replayed from the published rules, communication free.
 TEST(Schedules, UnitCostMakespans) {
-  for (const Replay& row : {Replay{"1f1b", 1, 33, 93}, Replay{"interleaved_1f1b", 2, 57, 165}, Replay{"zb_h1", 1, 27, 79},
-                            Replay{"zb_h2", 1, 27, 79}, Replay{"gpipe", 1, 33, 93}, Replay{"looped_bfs", 2, 57, 165}}) {
+  for (const Replay& row :
+       {Replay{"1f1b", 1, 33, 93}, Replay{"interleaved_1f1b", 2, 57, 165}, Replay{"zb_h1", 1, 27, 79},
+        Replay{"zb_h2", 1, 27, 79}, Replay{"gpipe", 1, 33, 93}, Replay{"looped_bfs", 2, 57, 165}}) {
     const Schedule s = schedule(row.name);
     for (const auto& [p, m, makespan] : {std::tuple{4, 8, row.p4m8}, std::tuple{8, 24, row.p8m24}}) {
       const ScheduleCase c = sizes(s, p, m, row.v);
