@@ -1,4 +1,5 @@
-// The rules on the local backend, and what holds there alone: full knowledge of what peers are doing, checked collectives.
+// The rules on the local backend, and what holds there alone: full knowledge of what peers are doing, checked
+// collectives.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -137,7 +138,7 @@ TEST(LocalWorld, TheFirstFailureIsKept) {
     world[1]->barrier(Group::world);
     FAIL() << "a failed world must refuse calls";
   } catch (const ExecutionError& error) {
-    EXPECT_EQ(error.message(), "stopped because rank 0 failed: first");
+    EXPECT_EQ(error.message(), "stopped because rank 0 failed: first; was about to start barrier over world");
     EXPECT_EQ(error.rank(), 1);
   }
 }

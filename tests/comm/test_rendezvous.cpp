@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -39,27 +40,32 @@ LaunchEnvironment launch(int rank, int world_size, int port) {
 }
 
 // Every rank gets rank 0's bytes, zeros among them, and hears of a failure; only the first one stays.
-void meet(int rank, LaunchEnvironment own) {
+void meet(const LaunchEnvironment& own, std::barrier<>& all) {
   const std::string id("a\0b\377c", 5);
   Rendezvous rendezvous(own, std::chrono::seconds(20));
-  EXPECT_EQ(rendezvous.share("id", rank == 0 ? id : "ignored"), id);
+  EXPECT_EQ(rendezvous.share("id", own.rank == 0 ? id : "ignored"), id);
   EXPECT_EQ(rendezvous.failure(), "");
-  rendezvous.share(rank == 0 ? "seen" : "seen", "all");
-  static std::atomic<int> quiet{0};
-  for (++quiet; quiet.load() % 3 != 0;) std::this_thread::yield();
-  if (rank == 1) rendezvous.announce_failure("rank 1: broken");
-  while (rendezvous.failure().empty()) std::this_thread::yield();
+  all.arrive_and_wait();
+  if (own.rank == 1) rendezvous.announce_failure("rank 1: broken");
+  all.arrive_and_wait();
   rendezvous.announce_failure("later");
   EXPECT_EQ(rendezvous.failure(), "rank 1: broken");
-  for (++quiet; quiet.load() % 3 != 0;) std::this_thread::yield();  // rank 0 hosts the store to the end
+  all.arrive_and_wait();  // rank 0 hosts the store to the end
 }
 
-TEST(Rendezvous, Rank0HostsTheStore) {
-  const int port = free_port();
+void meet_all(int port, bool agent_store) {
+  std::barrier all(3);
   std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank) ranks.emplace_back([=] { meet(rank, launch(rank, 3, port)); });
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&all, rank, port, agent_store] {
+      LaunchEnvironment own = launch(rank, 3, port);
+      own.agent_store = agent_store;
+      meet(own, all);
+    });
   for (std::thread& rank : ranks) rank.join();
 }
+
+TEST(Rendezvous, Rank0HostsTheStore) { meet_all(free_port(), false); }
 
 TEST(Rendezvous, TheAgentHostsTheStore) {
   const int port = free_port();
@@ -67,15 +73,8 @@ TEST(Rendezvous, TheAgentHostsTheStore) {
   options.port = static_cast<std::uint16_t>(port);
   options.isServer = true;
   options.waitWorkers = false;
-  c10d::TCPStore agent("127.0.0.1", options);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank)
-    ranks.emplace_back([=] {
-      LaunchEnvironment own = launch(rank, 3, port);
-      own.agent_store = true;
-      meet(rank, own);
-    });
-  for (std::thread& rank : ranks) rank.join();
+  const c10d::TCPStore agent("127.0.0.1", options);
+  meet_all(port, true);
 }
 
 TEST(Rendezvous, NamesWhoIsMissing) {
