@@ -54,9 +54,11 @@ void write_checkpoint_shard(const std::filesystem::path& dir, const ir::Settings
                             int parts, std::span<const CheckpointParam> params);
 
 // Checks that the shards hold every tensor of the model exactly once, writes indexes, config and state, then the marker
-// and `latest`.
-void finish_checkpoint(const std::filesystem::path& dir, const ir::Settings& settings, int parts,
-                       const TrainingState& state);
+// and `latest`. Steps beyond this one belong to a course that the run has left (an earlier run into the same folder, or
+// a resume from an older step): they are renamed to step-N.abandoned, so that a resume takes what was written last; the
+// result has a line for each.
+std::vector<std::string> finish_checkpoint(const std::filesystem::path& dir, const ir::Settings& settings, int parts,
+                                           const TrainingState& state);
 
 // The newest complete step in DIR (or DIR itself, if it is such a step); nullopt where there is none. Incomplete newer
 // ones are skipped with a line in *warnings each. One with its marker whose files are missing or have another size

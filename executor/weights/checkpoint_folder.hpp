@@ -16,6 +16,8 @@ inline constexpr const char* kStateFile = "state.json";
 inline constexpr const char* kLatestFile = "latest";
 // A complete checkpoint that a new save of the same step is about to replace.
 inline constexpr const char* kReplacedEnding = ".replaced";
+// A checkpoint beyond the step that was saved last.
+inline constexpr const char* kAbandonedEnding = ".abandoned";
 
 std::string step_name(std::int64_t step);  // "step-00000020"
 std::optional<std::int64_t> parse_step_name(const std::string& name);  // also with kReplacedEnding

@@ -20,6 +20,20 @@ void check_param(const CheckpointParam& param) {
   }
 }
 
+std::vector<std::string> set_aside_later_steps(const fs::path& dir, std::int64_t step) {
+  std::vector<std::string> lines;
+  for (const fs::path& path : list_folder(dir)) {
+    const std::optional<std::int64_t> other = parse_step_name(path.filename().string());
+    if (!other || *other <= step) continue;
+    const fs::path abandoned = dir / (step_name(*other) + kAbandonedEnding);
+    remove_tree(abandoned);
+    rename_path(path, abandoned);
+    lines.push_back(
+        fmt::format("{} lies beyond step {} and is now {}", path.string(), step, abandoned.filename().string()));
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string master_name(const std::string& name) { return name + ".master"; }
@@ -75,7 +89,8 @@ void write_checkpoint_shard(const fs::path& dir, const ir::Settings& settings, s
   write_safetensors(folder / shard_name("optimizer", part, parts), optimizer);
 }
 
-void finish_checkpoint(const fs::path& dir, const ir::Settings& settings, int parts, const TrainingState& state) {
+std::vector<std::string> finish_checkpoint(const fs::path& dir, const ir::Settings& settings, int parts,
+                                           const TrainingState& state) {
   const fs::path folder = dir / step_name(state.step);
   for (const char* stem : {"model", "optimizer"}) write_tensor_index(folder, stem, parts);
   check_tensors(TensorFolder(folder, "model"), model_tensors(settings));
@@ -85,6 +100,7 @@ void finish_checkpoint(const fs::path& dir, const ir::Settings& settings, int pa
   write_marker(folder);
   remove_tree(folder.string() + kReplacedEnding);
   write_file(dir / kLatestFile, step_name(state.step) + "\n");
+  return set_aside_later_steps(dir, state.step);
 }
 
 }  // namespace fem::exec
