@@ -6,10 +6,11 @@
 #include <sstream>
 
 #include "executor/agreement.hpp"
-#include "executor/comm/mpi_launch.hpp"
 #include "executor/error.hpp"
 #include "executor/run_inputs.hpp"
 #include "executor/run_options.hpp"
+#include "executor/stop_watch.hpp"
+#include "executor/supervisor.hpp"
 #include "executor/world.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
@@ -88,8 +89,8 @@ void check_device(const RunCommand& command, Backend backend, const LaunchEnviro
   if (launch.launcher == Launcher::torchrun) check_torchrun(launch, gpu_available());
   if (!gpu_wanted) return;
   if (!gpu_available())
-    throw ExecutionError("no GPU: this build has no CUDA library, or no device answers; use --device cpu with --backend "
-                         "local or mpi");
+    throw ExecutionError("no GPU: this build has no CUDA library, or no device answers; use --device cpu with "
+                         "--backend local or mpi");
   throw ExecutionError("units run on the CPU in this version: use --device cpu with --backend local or mpi");
 }
 
@@ -134,6 +135,8 @@ int train(const RunCommand& command, const CheckedPlan& checked, Backend backend
                                       : agree_to_start(*world[0], ir::plan_digest(plan), problem);
     err << agreement.message << std::flush;
     if (!agreement.start) return kExitInput;
+    std::optional<StopWatch> watch;
+    if (!alone && command.stop) watch.emplace(*world[0], Topology(plan.settings), *command.stop, err);
     run_world(world, plan, *inputs, options);
     return kExitFine;
   });
@@ -158,11 +161,7 @@ int run_command(const RunCommand& command, std::ostream& out, std::ostream& err)
   if (backend == Backend::local) {
     or_exit(kExitInput, speaker, [&] { check_local(launch); });
   } else if (launch.launcher == Launcher::none && backend == Backend::mpi) {
-    std::vector<const char*> arguments;
-    for (const std::string& argument : command.command_line) arguments.push_back(argument.c_str());
-    or_exit(kExitRuntime, err, [&]() -> int {
-      launch_mpirun(static_cast<int>(arguments.size()), arguments.data(), ranks);
-    });
+    return or_exit(kExitRuntime, err, [&] { return run_under_mpirun(command.command_line, ranks); });
   } else {
     or_exit(kExitInput, speaker, [&] { check_world_size(launch, ranks); });
   }

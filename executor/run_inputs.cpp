@@ -1,5 +1,9 @@
 #include "executor/run_inputs.hpp"
 
+#include <unistd.h>
+
+#include <fstream>
+
 #include "executor/error.hpp"
 #include "executor/interpreter.hpp"
 
@@ -45,12 +49,22 @@ void open_data(const ir::Plan& plan, bool read_tokens, RunInputs& inputs) {
   inputs.eval_data = std::move(eval);
 }
 
+// Better now than after the last step. An existing metrics file keeps its content.
+void try_outputs(const RunOptions& options) {
+  if (!options.save.empty()) {
+    make_folder(options.save);
+    if (access(options.save.c_str(), W_OK) != 0) throw ExecutionError("cannot write into " + options.save.string());
+  }
+  if (!options.metrics.empty() && !std::ofstream(options.metrics, std::ios::app))
+    throw ExecutionError("cannot write the metrics file " + options.metrics.string());
+}
+
 }  // namespace
 
-RunInputs open_inputs(const ir::Plan& plan, const RunOptions& options, bool read_tokens) {
+RunInputs open_inputs(const ir::Plan& plan, const RunOptions& options, bool lead) {
   check_plan(plan);
   RunInputs inputs;
-  open_data(plan, read_tokens, inputs);
+  open_data(plan, lead, inputs);
   if (!options.init.empty() && !options.resume.empty())
     throw ExecutionError("--init starts a run and --resume goes on with one: give one of them");
   if (!options.init.empty()) inputs.weights.emplace(open_weights(options.init, plan.settings));
@@ -60,6 +74,7 @@ RunInputs open_inputs(const ir::Plan& plan, const RunOptions& options, bool read
     inputs.updates = inputs.checkpoint->state.step;
     inputs.first_step = inputs.checkpoint->state.consumed_samples / plan.settings.batch.global;
   }
+  if (lead) try_outputs(options);
   return inputs;
 }
 

@@ -11,13 +11,18 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 extern "C" void request_stop(int) { stop_requested.store(true, std::memory_order_relaxed); }
 
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 const std::atomic<bool>& watch_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  action.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM}) handle(signal, request_stop, SA_RESTART | static_cast<int>(SA_RESETHAND));
+  handle(SIGUSR1, request_stop, SA_RESTART);
   return stop_requested;
 }
 

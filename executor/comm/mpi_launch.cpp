@@ -14,7 +14,8 @@
 namespace fem::exec {
 namespace {
 
-// Set for the ranks that launch_mpirun starts, so that a rank which mpirun did not make one does not start mpirun again.
+// Set for the ranks that launch_mpirun starts, so that a rank which mpirun did not make one does not start mpirun
+// again.
 constexpr const char* kGuard = "FEMTOTRON_STARTED_MPIRUN";
 
 std::string find_mpirun() {
@@ -39,13 +40,16 @@ bool is_open_mpi() {
 std::vector<std::string> mpirun_command(const std::string& mpirun, int world_size,
                                         std::span<const std::string> command, MpirunOptions options) {
   std::vector<std::string> all{mpirun};
-  const auto add = [&all](std::initializer_list<const char*> words) { all.insert(all.end(), words.begin(), words.end()); };
+  const auto add = [&all](std::initializer_list<const char*> words) {
+    all.insert(all.end(), words.begin(), words.end());
+  };
   if (options.open_mpi) {
     if (options.as_root) add({"--allow-run-as-root"});
     add({"--oversubscribe"});   // more ranks than cores is a choice, not a mistake
     add({"--bind-to", "none"});  // a rank has a thread per lane
-    // A stop signal leaves time to reach the agreed step and to save, before mpirun kills.
-    add({"--mca", "odls_base_sigkill_timeout", "30"});
+    // After a failure mpirun asks the ranks to end and waits so long, in seconds, before it kills them: time for a
+    // message.
+    add({"--mca", "odls_base_sigkill_timeout", "2"});
   }
   add({"-n"});
   all.push_back(std::to_string(world_size));

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,40 @@ def newest(checkpoint):
     return Path(checkpoint) / (Path(checkpoint) / "latest").read_text().strip()
 
 
+def children_of(parent):
+    children = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (entry / "status").read_text()
+        except OSError:  # it has ended
+            continue
+        if f"PPid:\t{parent}\n" in status:
+            children.append(int(entry.name))
+    return children
+
+
+def ranks_of(femrun):
+    """The ranks of `femrun --backend mpi`, {rank: pid}: grandchildren, below mpirun. Empty for other runs."""
+    ranks = {}
+    for mpirun in children_of(femrun):
+        for pid in children_of(mpirun):
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            values = dict(item.split(b"=", 1) for item in environment if b"=" in item)
+            if b"OMPI_COMM_WORLD_RANK" in values:
+                ranks[int(values[b"OMPI_COMM_WORLD_RANK"])] = pid
+    return ranks
+
+
+def end(process):
+    """Ends femrun and what it started, whatever state they are in, and closes its pipes."""
+    if process.poll() is None:
+        for pid in [*ranks_of(process.pid).values(), *children_of(process.pid), process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait(timeout=10)
+    process.stdout.close()
+    process.stderr.close()
+
+
 class EndToEnd(unittest.TestCase):
     """A folder with token files and a configuration; plan(), femrun() and train() are the steps of a user."""
 
@@ -89,7 +124,8 @@ class EndToEnd(unittest.TestCase):
         return out
 
     def femrun(self, plan, *options, timeout=120):
-        return subprocess.run([BIN / "femrun", plan, *options], capture_output=True, text=True, timeout=timeout, check=False)
+        return subprocess.run([BIN / "femrun", plan, *options], capture_output=True, text=True, timeout=timeout,
+                              check=False)
 
     def train(self, plan, *options, save=None, metrics=None):
         """A run that must succeed."""
@@ -101,7 +137,8 @@ class EndToEnd(unittest.TestCase):
 
     def start(self, plan, *options):
         """femrun in the background; the caller waits for it."""
-        return subprocess.Popen([BIN / "femrun", plan, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen([BIN / "femrun", plan, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True)
 
     def wait_for_steps(self, process, metrics, steps, timeout=60):
         """Returns once the metrics file has so many lines of steps."""

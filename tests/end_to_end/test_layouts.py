@@ -1,8 +1,9 @@
 """What must not depend on layout, schedule, backend or interruption, through the two binaries."""
+import os
 import signal
 import unittest
 
-from harness import HAVE_MPI, EndToEnd, Trained
+from harness import HAVE_MPI, EndToEnd, Trained, end, ranks_of
 
 
 class Layouts(EndToEnd):
@@ -51,31 +52,43 @@ class Layouts(EndToEnd):
 
 
 class Interruption(EndToEnd):
-    def interrupted_and_resumed(self, first, options, rest):
-        """Stops a run by SIGTERM, goes on with another plan, and gives all metrics and the last checkpoint."""
+    STEPS = ("--steps", "60", "--set", "run.eval_interval=0")
+
+    def interrupted(self, plan, *options, victim=lambda process: process.pid):
+        """Stops a run by SIGTERM to one process some steps after its start; gives its folder and metrics file."""
         save, metrics = self.fresh(".save"), self.fresh(".jsonl")
-        run = ("--save", save, "--metrics", metrics, "--steps", "60", *options)
-        process = self.start(first, *run)
-        self.wait_for_steps(process, metrics, 5)
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        process = self.start(plan, "--save", save, "--metrics", metrics, *self.STEPS, *options)
+        try:
+            self.wait_for_steps(process, metrics, 5)
+            os.kill(victim(process), signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+        finally:
+            end(process)
         self.assertEqual(process.returncode, 0, out + err)
         self.assertIn("stopping after step", out)
-        stopped = Trained(metrics, save)
-        self.assertGreaterEqual(len(stopped.steps), 5)
-        self.assertLess(len(stopped.steps), 60, "the run was over before the signal")
-        done = self.femrun(rest, "--save", save, "--metrics", metrics, "--steps", "60", "--resume", save)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return Trained(metrics, save)
+        steps = Trained(metrics, save).steps
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        self.assertLess(len(steps), 60, "the run was over before the signal")
+        return save, metrics
+
+    def resumed(self, plan, save, metrics, *options):
+        return self.train(plan, *self.STEPS, "--resume", save, *options, save=save, metrics=metrics)
 
     def test_interrupted_and_resumed_equals_uninterrupted(self):
-        plan = self.plan("parallel.pp=2")
-        whole = self.train(plan, "--steps", "60", "--set", "run.eval_interval=0")
-        again = self.interrupted_and_resumed(plan, ("--set", "run.eval_interval=0"),
-                                             self.plan("parallel.pp=4", "run.eval_interval=0"))
+        whole = self.train(self.plan("parallel.pp=2"), *self.STEPS)
+        save, metrics = self.interrupted(self.plan("parallel.pp=2"))
+        again = self.resumed(self.plan("parallel.pp=4"), save, metrics)  # and in another layout
         self.assertEqual(again.steps, list(range(1, 61)))
         self.assertEqual(again.rates, whole.rates)
         self.assert_same(again, whole)
+
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_processes_stop_when_femrun_or_one_of_them_is_asked(self):
+        plan = self.plan("parallel.pp=2", "parallel.dp=2")
+        whole = self.train(plan, *self.STEPS)
+        for victim in (lambda process: process.pid, lambda process: ranks_of(process.pid)[3]):
+            save, metrics = self.interrupted(plan, "--backend", "mpi", victim=victim)
+            self.assert_same(self.resumed(plan, save, metrics), whole)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What femrun refuses before any work, with which exit code and words."""
 import os
 import unittest
+from unittest import mock
 
 from harness import HAVE_MPI, EndToEnd
 
@@ -45,6 +46,16 @@ class Refusals(EndToEnd):
         self.refused(plan, "--init", self.folder / "absent", code=1, words=["absent"])
         self.refused(plan, "--resume", self.folder / "absent", code=1, words=["absent"])
 
+    def test_places_where_nothing_can_be_written(self):
+        plan, file = self.plan(), self.folder / "a file"
+        file.write_text("")
+        for option in ("--save", "--metrics", "--dump-batches"):
+            with self.subTest(option=option):
+                done = self.femrun(plan, option, file / "below")
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("a file", done.stderr)
+                self.assertEqual(done.stdout, "", "work was done")
+
     def test_settings_of_the_plan(self):
         plan = self.plan()
         self.refused(plan, "--set", "parallel.pp=2", code=1,
@@ -67,20 +78,18 @@ class Refusals(EndToEnd):
         self.refused(self.plan(), "--backend", "nccl", code=3, words=["no GPU"])
 
     def test_contradicting_launchers(self):
-        plan = self.plan("parallel.pp=2")
-        os.environ.update({"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"})
-        try:
-            self.refused(plan, code=1, words=["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
-        finally:
-            for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"):
-                del os.environ[name]
+        with mock.patch.dict(os.environ, {"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0",
+                                          "OMPI_COMM_WORLD_SIZE": "4"}):
+            self.refused(self.plan("parallel.pp=2"), code=1, words=["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"])
 
     def test_local_ranks_inside_a_launcher(self):
-        os.environ.update({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"})
-        try:
-            self.refused(self.plan("parallel.pp=2"), "--backend", "local", code=1, words=["OMPI_COMM_WORLD_SIZE=2", "--backend mpi"])
-        finally:
-            del os.environ["OMPI_COMM_WORLD_RANK"], os.environ["OMPI_COMM_WORLD_SIZE"]
+        with mock.patch.dict(os.environ, {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}):
+            self.refused(self.plan("parallel.pp=2"), "--backend", "local", code=1,
+                         words=["OMPI_COMM_WORLD_SIZE=2", "--backend mpi"])
+
+    def test_another_number_of_processes_than_the_plan_has_ranks(self):
+        with mock.patch.dict(os.environ, {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3"}):
+            self.refused(self.plan("parallel.pp=2"), code=1, words=["OMPI_COMM_WORLD_SIZE=3", "2"])
 
 
 if __name__ == "__main__":

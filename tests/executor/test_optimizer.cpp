@@ -106,7 +106,7 @@ TEST(Parameters, InFp32TheWorkingCopyIsTheMaster) {
 TEST(Parameters, StartAt64ByteBoundariesInBothFormats) {
   ir::Settings settings = small_settings();
   settings.model.hidden = 12;
-  settings.model.head_dim = 3;
+  settings.model.head_dim = 6;
   settings.precision.compute = "bf16";
   const ir::Plan plan = make_plan(settings);
   Parameters parameters(plan, 0);
