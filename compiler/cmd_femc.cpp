@@ -17,6 +17,7 @@ struct Femc {
   PlanArguments plan;
   ShowArguments show;
   TimelineArguments timeline;
+  SimulateArguments simulate;
   std::string check, list, explain, docs;
   ScheduleFolders folders = default_schedule_folders();
   Streams streams{std::cout, std::cerr};
@@ -53,12 +54,30 @@ void add_timeline(CLI::App& app, Femc& femc) {
   const CLI::Range positive(1, 1000), cost(0, 1000), columns(40, 100000);
   command->add_option("plan", timeline.plan, "plan file")->required();
   command->add_option("--program", timeline.program, "program of the plan")->capture_default_str();
-  command->add_option("-F,--forward", timeline.forward, "time of a forward")->check(positive)->capture_default_str();
-  command->add_option("-I,--input", timeline.input, "time of an input gradient")->check(cost)->capture_default_str();
-  command->add_option("-W,--weight", timeline.weight, "time of a weight gradient")->check(cost)->capture_default_str();
+  CLI::Option* profile =
+      command->add_option("--profile", timeline.profile, "machine that prices the actions: a name or a file");
+  const auto add_cost = [&](const char* flags, int& value, const char* doc, const CLI::Range& range) {
+    command->add_option(flags, value, doc)->check(range)->capture_default_str()->excludes(profile);
+  };
+  add_cost("-F,--forward", timeline.forward, "time of a forward", positive);
+  add_cost("-I,--input", timeline.input, "time of an input gradient", cost);
+  add_cost("-W,--weight", timeline.weight, "time of a weight gradient", cost);
   command->add_flag("--rendezvous", timeline.rendezvous, "senders and receivers wait for each other");
   command->add_option("--width", timeline.width, "columns of the chart")->check(columns)->capture_default_str();
+  command->add_option("--html", timeline.html, "write the timeline as an HTML file");
+  command->add_option("--trace", timeline.trace, "write the timeline as a Chrome or Perfetto trace (JSON)");
   command->callback([&femc] { femc.code = timeline_command(femc.timeline, femc.streams); });
+}
+
+void add_simulate(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("simulate", "say what a plan costs on a machine: time, memory, traffic");
+  SimulateArguments& simulate = femc.simulate;
+  command->add_option("plan", simulate.plan, "plan file")->required();
+  command->add_option("--profile", simulate.profile, "machine: a name or a file")->capture_default_str();
+  command->add_option("--program", simulate.program, "program of the plan")->capture_default_str();
+  command->add_flag("--asynchronous", simulate.asynchronous, "communication holds up no rank");
+  command->add_flag("--json", simulate.json, "print JSON");
+  command->callback([&femc] { femc.code = simulate_command(femc.simulate, femc.streams); });
 }
 
 void add_references(CLI::App& app, Femc& femc) {
@@ -99,6 +118,7 @@ int main(int argc, char** argv) {
   add_show(app, femc);
   add_check(app, femc);
   add_timeline(app, femc);
+  add_simulate(app, femc);
   add_references(app, femc);
   if (argc > 1 && !known_command(app, argv[1])) return kUsage;
   try {

@@ -37,6 +37,16 @@ int show_command(const ShowArguments& arguments, Streams streams);
 // femc check PLAN: parses and verifies; one line says what the plan holds.
 int check_command(const std::string& plan, Streams streams);
 
+// femc simulate PLAN: time, throughput, memory and traffic of a program on a machine.
+struct SimulateArguments {
+  std::string plan;
+  std::string program = "train";
+  std::string profile = "laptop_cpu";  // a name of compiler/profiles/, or a path
+  bool asynchronous = false;           // communication holds up no rank
+  bool json = false;
+};
+int simulate_command(const SimulateArguments& arguments, Streams streams);
+
 // femc timeline PLAN: a Gantt chart, one line a rank, with the bubble by both definitions.
 struct TimelineArguments {
   std::string plan;
@@ -44,6 +54,8 @@ struct TimelineArguments {
   int forward = 1, input = 1, weight = 1;  // costs F, I, W; a whole backward takes I + W
   bool rendezvous = false;                 // sends and receives hold up their rank until both sides have come
   int width = 120;                         // columns
+  std::optional<std::string> profile;      // prices actions in seconds, in place of the costs above
+  std::optional<std::string> html, trace;  // files to write besides
 };
 int timeline_command(const TimelineArguments& arguments, Streams streams);
 

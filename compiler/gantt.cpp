@@ -50,6 +50,7 @@ std::string draw(const std::vector<Bar>& bars, std::int64_t end, std::int64_t co
   for (const Bar& bar : bars) {
     const auto begin = static_cast<std::size_t>(bar.start * columns);
     const auto size = static_cast<std::size_t>((bar.end - bar.start) * columns);
+    if (size == 0) continue;
     std::string text = columns == 1 ? std::string(size, bar.letter) : bar.label;
     text.resize(size, '-');
     if (columns > 1) text.back() = ' ';

@@ -171,7 +171,8 @@ class ProfileReader {
                                                           &times.backward};
     for (const YamlEntry& entry : read_map(file_, node, what, kPasses, sink_).entries) {
       for (std::size_t i = 0; i < kPasses.size(); ++i) {
-        if (kPasses[i] == entry.key) *fields[i] = number(entry.value, fmt::format("{}.{}", what, entry.key), kNotNegative);
+        if (kPasses[i] != entry.key) continue;
+        *fields[i] = number(entry.value, fmt::format("{}.{}", what, entry.key), kNotNegative);
       }
     }
     return times;

@@ -1,0 +1,137 @@
+#include "compiler/forecast.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ir/text.hpp"
+
+namespace fem::compiler {
+namespace {
+
+std::string bubble_line(std::string_view name, double span, const passes::Bubble& bubble) {
+  return fmt::format("{:<11} {}, bubble {}: {:.2f}% over ideal time, {:.2f}% over total time\n", name,
+                     seconds_text(span), seconds_text(bubble.time), 100 * bubble.over_ideal, 100 * bubble.over_total);
+}
+
+std::string stages_of(const ir::Plan& plan, int rank) {
+  std::vector<int> own;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (plan.stages[s].pp == rank) own.push_back(static_cast<int>(s));
+  }
+  return fmt::format("{}", fmt::join(own, ","));
+}
+
+std::string peak_text(const ir::Program& program, std::size_t rank, const passes::RankMemory& memory) {
+  if (memory.peak_action < 0) return "the state alone";
+  const std::span<const ir::Action> actions = program.ranks[rank].actions;
+  const auto at = static_cast<std::size_t>(memory.peak_action);
+  return fmt::format("{} at {}", ir::action_text(actions.subspan(at, ir::batch_size(actions, at))),
+                     seconds_text(memory.peak_time));
+}
+
+std::string rank_table(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast) {
+  std::string text = fmt::format("{:>4} {:>8} {:>10} {:>10} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "stages",
+                                 "busy", "waiting", "in flight", "parameters", "gradients", "optimizer", "peak",
+                                 "reached at");
+  const double capacity = forecast.costs->profile().memory_capacity;
+  for (std::size_t r = 0; r < forecast.memory.size(); ++r) {
+    const passes::RankTimes& times = forecast.simulation.ranks[r];
+    const passes::RankMemory& memory = forecast.memory[r];
+    const auto bytes = [](std::int64_t b) { return bytes_text(static_cast<double>(b)); };
+    text += fmt::format("{:>4} {:>8} {:>10} {:>10} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", r,
+                        stages_of(plan, static_cast<int>(r)), seconds_text(times.busy), seconds_text(times.waiting),
+                        times.peak_in_flight, bytes(memory.state.parameters), bytes(memory.state.gradients),
+                        bytes(memory.state.optimizer), bytes(memory.peak), peak_text(program, r, memory));
+    if (capacity > 0 && static_cast<double>(memory.peak) > capacity) {
+      text += fmt::format("     rank {} needs more than the {} that this machine has for a rank\n", r,
+                          bytes_text(capacity));
+    }
+  }
+  return text;
+}
+
+std::string traffic_text(const Forecast& forecast) {
+  const passes::Traffic& traffic = forecast.traffic;
+  std::string text = "traffic of all ranks, bytes sent\n";
+  text += fmt::format("  {:<14} {:>12} {:>12}\n", "", "p2p", "collectives");
+  text += fmt::format("  {:<14} {:>12} {:>12}\n", "inside nodes", bytes_text(traffic.p2p.in_node),
+                      bytes_text(traffic.collectives.in_node));
+  text += fmt::format("  {:<14} {:>12} {:>12}\n", "between nodes", bytes_text(traffic.p2p.between_nodes),
+                      bytes_text(traffic.collectives.between_nodes));
+  if (!traffic.pairs.empty()) text += "messages of one pipeline\n";
+  for (const passes::PairTraffic& pair : traffic.pairs) {
+    text += fmt::format("  rank {} to {}: {} messages, {}, {}\n", pair.from, pair.to, pair.messages,
+                        bytes_text(static_cast<double>(pair.bytes)),
+                        pair.link == passes::LinkLevel::InNode ? "inside a node" : "between nodes");
+  }
+  return text;
+}
+
+}  // namespace
+
+const ir::Program* find_program(const ir::Plan& plan, const std::string& name, ir::DiagnosticSink& sink) {
+  if (const ir::Program* program = plan.find(name)) return program;
+  std::vector<std::string_view> names;
+  for (const ir::Program& p : plan.programs) names.push_back(p.name);
+  sink.error({"--program", 0, 0},
+             fmt::format("the plan has no program '{}'{}", name, ir::did_you_mean(name, names)));
+  return nullptr;
+}
+
+std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& program, passes::HardwareProfile profile,
+                                 passes::Communication communication, ir::DiagnosticSink& sink) {
+  Forecast result;
+  result.communication = communication;
+  result.costs = passes::PricedCosts::create(plan, std::move(profile), sink);
+  if (!result.costs) return std::nullopt;
+  auto simulation = passes::simulate(plan, program, *result.costs, sink, {communication});
+  if (!simulation) return std::nullopt;
+  result.simulation = std::move(*simulation);
+  result.memory = passes::memory_timeline(plan, program, result.simulation, result.costs->sizes());
+  result.traffic = passes::traffic(plan, program, *result.costs);
+  result.throughput = passes::throughput(plan, program, result.costs->profile(), result.simulation.step_time);
+  return result;
+}
+
+std::string seconds_text(double seconds) {
+  constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
+      {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
+  for (const auto& [size, unit] : kUnits) {
+    if (seconds >= size) return fmt::format("{:.4g} {}", seconds / size, unit);
+  }
+  return fmt::format("{:.4g} s", seconds);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
+      {{1099511627776.0, "TiB"}, {1073741824.0, "GiB"}, {1048576.0, "MiB"}, {1024.0, "KiB"}}};
+  for (const auto& [size, unit] : kUnits) {
+    if (bytes >= size) return fmt::format("{:.2f} {}", bytes / size, unit);
+  }
+  return fmt::format("{:.0f} B", bytes);
+}
+
+std::string forecast_text(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast) {
+  const passes::HardwareProfile& profile = forecast.costs->profile();
+  const passes::Simulation& simulation = forecast.simulation;
+  const auto& parallel = plan.settings.parallel;
+  std::string text = fmt::format("program {} on {}: {} pipeline ranks, dp={}, {} microbatches of {} x {} tokens, {}\n",
+                                 program.name, profile.name, program.ranks.size(), parallel.dp, program.microbatches,
+                                 plan.settings.batch.micro, plan.settings.batch.seq_len,
+                                 plan.settings.precision.compute);
+  const bool serial = forecast.communication == passes::Communication::Rendezvous;
+  text += fmt::format("step time   {} ({})\n", seconds_text(simulation.step_time),
+                      serial ? "senders and receivers wait for each other" : "communication holds up no rank");
+  const passes::Throughput& rate = forecast.throughput;
+  text += fmt::format("tokens/s    {:.4g}, MFU {:.2f}% ({:.4g} operations a token, peak {:.4g} a second and rank)\n",
+                      rate.tokens_per_second, 100 * rate.mfu, rate.operations_per_token,
+                      profile.matmul_peak(passes::number_format(plan.settings)));
+  text += fmt::format("ideal       {} (the busiest rank's work)\n", seconds_text(simulation.ideal));
+  text += bubble_line("makespan", simulation.makespan, simulation.makespan_bubble());
+  text += bubble_line("stage span", simulation.stage_span, simulation.stage_span_bubble());
+  return text + rank_table(plan, program, forecast) + traffic_text(forecast);
+}
+
+}  // namespace fem::compiler

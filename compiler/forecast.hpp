@@ -1,0 +1,42 @@
+// A program on a machine: times, memory, bytes and throughput, and their words.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/diagnostics.hpp"
+#include "passes/cost_model.hpp"
+#include "passes/memory_timeline.hpp"
+#include "passes/simulate.hpp"
+#include "passes/throughput.hpp"
+#include "passes/traffic.hpp"
+
+namespace fem::compiler {
+
+// The program of that name; null after an error at --program that names the nearest.
+const ir::Program* find_program(const ir::Plan& plan, const std::string& name, ir::DiagnosticSink& sink);
+
+struct Forecast {
+  std::unique_ptr<passes::PricedCosts> costs;
+  passes::Communication communication;
+  passes::Simulation simulation;
+  std::vector<passes::RankMemory> memory;
+  passes::Traffic traffic;
+  passes::Throughput throughput;
+};
+
+// Empty after an error: the plan cannot be priced, or it blocks. The plan must be verified.
+std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& program, passes::HardwareProfile profile,
+                                 passes::Communication communication, ir::DiagnosticSink& sink);
+
+// What `femc simulate` prints, for people and for programs. Keys of the JSON are stable; docs/simulation.md lists them.
+std::string forecast_text(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast);
+std::string forecast_json(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast);
+
+std::string seconds_text(double seconds);        // "1.23 ms"
+std::string bytes_text(double bytes);            // "1.5 MiB"
+
+}  // namespace fem::compiler

@@ -1,0 +1,71 @@
+// Actions priced in seconds from the model's shapes and a machine's profile; docs/simulation.md derives every formula.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ir/diagnostics.hpp"
+#include "passes/buffer_sizes.hpp"
+#include "passes/cost.hpp"
+#include "passes/process_layout.hpp"
+#include "passes/profile.hpp"
+
+namespace fem::passes {
+
+// Seconds of one microbatch.
+struct PassSeconds {
+  double forward = 0, input = 0, weight = 0, backward = 0;
+};
+
+// Forward, B and W of a unit: the larger of operations over the matmul rate and bytes over the memory's bandwidth
+// (roofline, Williams, Waterman and Patterson, 2009). What is measured replaces what is estimated. No overhead
+// included.
+PassSeconds unit_seconds(const ir::Settings& settings, const HardwareProfile& profile, ir::UnitKind kind);
+
+class PricedCosts final : public CostModel {
+ public:
+  // Prices everything once, so that a question costs a look into a table. The plan and its stages must be valid. Null,
+  // with an error, where the plan divides units (tp, cp, ep above 1): what that costs is not modelled.
+  static std::unique_ptr<PricedCosts> create(const ir::Plan& plan, HardwareProfile profile, ir::DiagnosticSink& sink);
+
+  double action(const ir::Plan&, int rank, const ir::Action& action, const ir::Action* overlapped) const override;
+  double transfer(const ir::Plan&, int from, int to, const ir::Action& half) const override;
+
+  const HardwareProfile& profile() const { return profile_; }
+  const ProcessLayout& layout() const { return layout_; }
+  const BufferSizes& sizes() const { return sizes_; }
+
+  // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank.
+  double payload(const ir::Action& action) const;
+  const GroupShape& shape(ir::Group group, int rank) const {
+    return shapes_[static_cast<std::size_t>(rank) * ir::kGroups + static_cast<std::size_t>(group)];
+  }
+  LinkLevel link(int from, int to) const {
+    return links_[static_cast<std::size_t>(from) * ranks_ + static_cast<std::size_t>(to)];
+  }
+
+ private:
+  PricedCosts(const ir::Plan& plan, HardwareProfile profile);
+  void price_stages(const ir::Plan& plan);
+  void map_ranks(const ir::Plan& plan);
+  double alone(int rank, const ir::Action& action) const;
+  PassSeconds passes_of(const ir::Action& action) const;
+  double memory(double bytes) const { return bytes / profile_.memory_bandwidth; }
+
+  HardwareProfile profile_;
+  ProcessLayout layout_;
+  BufferSizes sizes_;
+  std::size_t ranks_;
+  std::int64_t head_ = 0;     // index of the model's last unit
+  double working_bytes_ = 0;  // of an element in the compute format
+  double tied_bytes_ = 0;     // fp32 gradient of the embedding
+  std::array<PassSeconds, ir::kUnitKinds> units_;
+  std::vector<PassSeconds> stages_;  // overhead included
+  std::vector<double> parameters_;  // by pipeline rank
+  std::vector<LinkLevel> links_;    // [from][to]
+  std::vector<GroupShape> shapes_;  // [rank][group]
+};
+
+}  // namespace fem::passes

@@ -1,0 +1,75 @@
+#include "passes/traffic.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace fem::passes {
+namespace {
+
+// Groups of the mesh that one action of one pipeline rank's program stands for. A group that spans pipeline ranks is
+// met in the program of each: it counts at the first alone.
+double groups_of(const ir::Settings& settings, ir::Group group, int rank, std::int64_t replicas, int first_tied) {
+  const auto& parallel = settings.parallel;
+  switch (group) {
+    case ir::Group::world: return rank == 0 ? 1 : 0;
+    case ir::Group::pp: return rank == 0 ? static_cast<double>(replicas) : 0;
+    case ir::Group::tied: return rank == first_tied ? static_cast<double>(replicas) : 0;
+    case ir::Group::dp: return static_cast<double>(parallel.cp * parallel.tp);
+    case ir::Group::cp: return static_cast<double>(parallel.dp * parallel.tp);
+    case ir::Group::tp: return static_cast<double>(parallel.dp * parallel.cp);
+    case ir::Group::ep: return static_cast<double>(replicas / parallel.ep);
+    case ir::Group::dp_cp: return static_cast<double>(parallel.tp);
+    case ir::Group::none: return 0;
+  }
+  return 0;
+}
+
+void add_collective(const ir::Plan& plan, int rank, int first_tied, const ir::Action& action, const PricedCosts& costs,
+                    LinkBytes& total) {
+  LinkBytes bytes = all_reduce_bytes(costs.shape(action.group, rank), costs.payload(action));
+  // A gather and a reduce-scatter are each half of an all-reduce.
+  const bool half = action.kind == ir::ActionKind::Unshard || action.kind == ir::ActionKind::ReduceScatter;
+  const double groups =
+      groups_of(plan.settings, action.group, rank, costs.layout().per_pipeline_rank(), first_tied) * (half ? 0.5 : 1);
+  total.in_node += groups * bytes.in_node;
+  total.between_nodes += groups * bytes.between_nodes;
+}
+
+}  // namespace
+
+Traffic traffic(const ir::Plan& plan, const ir::Program& program, const PricedCosts& costs) {
+  Traffic result;
+  const std::size_t ranks = program.ranks.size();
+  std::vector<PairTraffic> table(ranks * ranks);
+  int first_tied = static_cast<int>(ranks);
+  for (const ir::Stage& s : plan.stages) {
+    if (s.prev < 0 || s.next < 0) first_tied = std::min<int>(first_tied, s.pp);
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    for (const ir::Action& a : program.ranks[r].actions) {
+      if (ir::is_send(a.kind)) {
+        PairTraffic& pair = table[r * ranks + static_cast<std::size_t>(a.peer)];
+        ++pair.messages;
+        pair.bytes += costs.sizes().stage(a.stage).activation;
+      } else if (a.group != ir::Group::none) {
+        add_collective(plan, static_cast<int>(r), first_tied, a, costs, result.collectives);
+      }
+    }
+  }
+  const ProcessLayout& layout = costs.layout();
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    PairTraffic& pair = table[i];
+    if (pair.messages == 0) continue;
+    pair.from = static_cast<int>(i / ranks);
+    pair.to = static_cast<int>(i % ranks);
+    pair.link = costs.link(pair.from, pair.to);
+    const std::int64_t crossing = layout.pairs_between_nodes(pair.from, pair.to);
+    result.p2p.between_nodes += static_cast<double>(crossing) * static_cast<double>(pair.bytes);
+    result.p2p.in_node +=
+        static_cast<double>(layout.per_pipeline_rank() - crossing) * static_cast<double>(pair.bytes);
+    result.pairs.push_back(pair);
+  }
+  return result;
+}
+
+}  // namespace fem::passes
