@@ -20,8 +20,8 @@ int export_command(const ExportArguments& arguments, Streams streams) {
   if (!text) return kDiagnosed;
   const auto rows = std::ranges::count(*text, '\n');
   const auto cells = rows + std::ranges::count(*text, ',');
-  return write_output(arguments.output, *text,
-                      fmt::format("{} row{}, {} cells", rows, rows == 1 ? "" : "s", cells), streams);
+  return write_output(arguments.output, *text, fmt::format("{} row{}, {} cells", rows, rows == 1 ? "" : "s", cells),
+                      streams);
 }
 
 }  // namespace fem::compiler

@@ -20,9 +20,8 @@ std::string summary(const TorchFile& file, const TorchShape& shape) {
   const std::string placement =
       shape.placement ? std::string(name(shape.placement->kind)) : "on ranks " + ranks_text(shape);
   return fmt::format("{} rank{}, {} stage{} ({}), {} microbatch{}, {} cells, {}, {} dialect, {} unit steps",
-                     file.rows.size(), file.rows.size() == 1 ? "" : "s", shape.stages(),
-                     shape.stages() == 1 ? "" : "s", placement, shape.microbatches,
-                     shape.microbatches == 1 ? "" : "es", cells,
+                     file.rows.size(), file.rows.size() == 1 ? "" : "s", shape.stages(), shape.stages() == 1 ? "" : "s",
+                     placement, shape.microbatches, shape.microbatches == 1 ? "" : "es", cells,
                      file.communication ? "with communication" : "compute only",
                      file.older_dialect ? "older" : "current", shape.unit_steps);
 }

@@ -102,6 +102,21 @@ std::string write_file(const std::string& path, std::string_view text) {
   return reason;
 }
 
+int write_output(const std::optional<std::string>& output, std::string_view text, std::string_view summary,
+                 Streams streams) {
+  if (!output) {
+    streams.out << text;
+    return finish_output(streams);
+  }
+  const std::string reason = write_file(*output, text);
+  if (!reason.empty()) {
+    streams.err << fmt::format("{}: error: cannot write: {}\n", *output, reason);
+    return kRuntime;
+  }
+  streams.out << fmt::format("{}: {}\n", *output, summary);
+  return finish_output(streams);
+}
+
 std::string contents(const ir::Plan& plan) {
   std::size_t count = 0;
   for (const ir::Program& program : plan.programs) {

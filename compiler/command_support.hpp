@@ -31,6 +31,10 @@ SourcePtr read_source(const std::string& path, Streams streams);
 // written directly. Empty on success, else the reason.
 std::string write_file(const std::string& path, std::string_view text);
 
+// Writes to the file `output` and says "OUTPUT: SUMMARY", or without one prints the text. The exit code.
+int write_output(const std::optional<std::string>& output, std::string_view text, std::string_view summary,
+                 Streams streams);
+
 // "2 programs, 4 pipeline ranks, 312 actions": actions of all ranks of all programs, a batch counting once.
 std::string contents(const ir::Plan& plan);
 

@@ -125,7 +125,7 @@ class RankDiff {
     const std::vector<std::int32_t> partner = partners(a_, b_, begin, a_end, b_end);
     const std::vector<bool> kept = longest_increasing(partner);
     const std::size_t size_b = b_end - begin;
-    std::vector<std::int32_t> origin(size_b, kNone);   // by line of B: its partner in A
+    std::vector<std::int32_t> origin(size_b, kNone);    // by line of B: its partner in A
     std::vector<std::int32_t> passed_b(size_b + 1, 0);  // by line of B: kept lines before it
     for (std::size_t i = 0; i < partner.size(); ++i) {
       if (partner[i] == kNone) continue;

@@ -28,7 +28,7 @@ struct Edit {
 
 struct RankDifference {
   int rank = 0;
-  std::vector<Edit> script;  // in the order of both programs
+  std::vector<Edit> script;                                         // in the order of both programs
   std::array<std::int32_t, ir::kActionKinds> count_a{}, count_b{};  // halves of a batch counting each
   std::int32_t kept = 0, moved = 0, only_a = 0, only_b = 0;         // actions, a batch counting once
 };
@@ -47,10 +47,10 @@ struct PlanDifference {
   bool any() const { return !settings.empty() || !stages.empty() || !programs.empty(); }
 };
 
-// The alignment pairs the n-th occurrence of an action (with its waits) on one side with the n-th on the other and keeps
-// the longest increasing run of pairs: where no action stands twice, as in the schedule's part of every verified plan,
-// that is the longest common subsequence (Hunt and Szymanski 1977). Time n log n in the part between the common beginning
-// and end, however much differs; memory linear.
+// The alignment pairs the n-th occurrence of an action (with its waits) on one side with the n-th on the other and
+// keeps the longest increasing run of pairs: where no action stands twice, as in the schedule's part of every verified
+// plan, that is the longest common subsequence (Hunt and Szymanski 1977). Time n log n in the part between the common
+// beginning and end, however much differs; memory linear.
 PlanDifference diff_plans(const ir::Plan& a, const ir::Plan& b);
 
 struct DiffOptions {

@@ -105,7 +105,8 @@ class RankText {
   }
 
   std::string row(const Edit& edit) const {
-    const std::string a = edit.a >= 0 ? fmt::format("{}", edit.a) : "", b = edit.b >= 0 ? fmt::format("{}", edit.b) : "";
+    const std::string a = edit.a >= 0 ? fmt::format("{}", edit.a) : "",
+                      b = edit.b >= 0 ? fmt::format("{}", edit.b) : "";
     switch (edit.kind) {
       case EditKind::Keep:
         return fmt::format("{:>7} {:>7}    {}", a, b, a_.text(edit.a));
@@ -160,7 +161,9 @@ std::string diff_text(const PlanDifference& difference, const ir::Plan& a, const
   append_values(text, difference.stages, "  ");
   for (const ProgramDifference& program : difference.programs) {
     text += fmt::format("program {}{}\n", program.name,
-                        !program.in_b ? ": only in A" : !program.in_a ? ": only in B" : "");
+                        !program.in_b   ? ": only in A"
+                        : !program.in_a ? ": only in B"
+                                        : "");
     append_values(text, program.values, "  ");
     for (const RankDifference& rank : program.ranks) {
       if (options.rank >= 0 && options.rank != rank.rank) continue;
