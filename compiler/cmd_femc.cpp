@@ -18,7 +18,10 @@ struct Femc {
   ShowArguments show;
   TimelineArguments timeline;
   SimulateArguments simulate;
-  std::string check, list, explain, docs;
+  ImportArguments import;
+  ExportArguments exported;
+  DiffArguments diff;
+  std::string format = "torch", check, replay, list, explain, docs;
   ScheduleFolders folders = default_schedule_folders();
   Streams streams{std::cout, std::cerr};
   int code = kSuccess;
@@ -31,8 +34,19 @@ void add_plan(CLI::App& app, Femc& femc) {
   command->add_option("-o,--output", plan.output, "plan file to write; without it the plan is printed");
   command->add_option("--set", plan.set, "override a setting: section.key=value")->allow_extra_args(false);
   command->add_option("--passes", plan.passes, "pass pipeline: name{option=value},name");
-  command->add_option("--print-after", plan.print_after, "print the plan after this pass to the error output");
+  command->add_option("--disable-pass", plan.disable, "leave out an optimisation")->allow_extra_args(false);
+  command->add_option("--print-after", plan.print_after, "print the plan after this pass, or after 'all'");
+  command->add_flag("--print-changed", plan.print_changed, "print what each pass changed");
+  command->add_flag("--time-passes", plan.time_passes, "print the time of each pass and of its verification");
+  command->add_option("--reproducer", plan.reproducer,
+                      "where a failing pass's input goes; femc-reproducer.txt beside the output otherwise");
   command->callback([&femc] { femc.code = plan_command(femc.plan, femc.folders, femc.streams); });
+}
+
+void add_replay(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("replay", "run a failed pass again from its reproducer");
+  command->add_option("file", femc.replay, "file that 'femc plan' wrote when a pass failed")->required();
+  command->callback([&femc] { femc.code = replay_command(femc.replay, femc.streams); });
 }
 
 void add_show(CLI::App& app, Femc& femc) {
@@ -80,6 +94,39 @@ void add_simulate(CLI::App& app, Femc& femc) {
   command->callback([&femc] { femc.code = simulate_command(femc.simulate, femc.streams); });
 }
 
+void add_import(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("import", "make a plan from a schedule file of torch.distributed.pipelining");
+  ImportArguments& import = femc.import;
+  command->add_option("file", import.file, "schedule file (CSV)")->required();
+  command->add_option("--format", femc.format, "format of the file")->check(CLI::IsMember({"torch"}))->required();
+  CLI::Option* config = command->add_option("--config", import.config, "configuration file (YAML): model and sizes");
+  command->add_option("--set", import.set, "override a setting: section.key=value")->allow_extra_args(false);
+  command->add_option("-o,--output", import.output, "plan file to write; without it the plan is printed");
+  command->add_flag("--check", import.check, "look at the file alone")->excludes(config);
+  command->add_flag("--keep-communication", import.keep_communication, "keep the file's sends and receives");
+  command->callback([&femc] { femc.code = import_command(femc.import, femc.streams); });
+}
+
+void add_export(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("export", "write a plan as a schedule file of torch.distributed.pipelining");
+  command->add_option("plan", femc.exported.plan, "plan file")->required();
+  command->add_option("--format", femc.format, "format of the file")->check(CLI::IsMember({"torch"}))->required();
+  command->add_option("-o,--output", femc.exported.output, "file to write; without it the file is printed");
+  command->add_flag("--compute-only", femc.exported.compute_only, "forwards and backwards alone");
+  command->callback([&femc] { femc.code = export_command(femc.exported, femc.streams); });
+}
+
+void add_diff(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("diff", "say what differs between two plans");
+  command->add_option("a", femc.diff.a, "plan file")->required();
+  command->add_option("b", femc.diff.b, "plan file")->required();
+  command->add_option("--rank", femc.diff.rank, "this pipeline rank only");
+  command->add_flag("--table", femc.diff.table, "show the actions of both side by side");
+  command->add_flag("--all", femc.diff.all, "show every difference");
+  command->add_flag("--exit-code", femc.diff.exit_code, "exit with 1 where the plans differ");
+  command->callback([&femc] { femc.code = diff_command(femc.diff, femc.streams); });
+}
+
 void add_references(CLI::App& app, Femc& femc) {
   CLI::App* list = app.add_subcommand("list", "list schedules, actions or passes");
   list->add_option("what", femc.list, "schedules, actions or passes")->required();
@@ -115,10 +162,14 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   Femc femc;
   add_plan(app, femc);
+  add_replay(app, femc);
   add_show(app, femc);
   add_check(app, femc);
   add_timeline(app, femc);
   add_simulate(app, femc);
+  add_import(app, femc);
+  add_export(app, femc);
+  add_diff(app, femc);
   add_references(app, femc);
   if (argc > 1 && !known_command(app, argv[1])) return kUsage;
   try {

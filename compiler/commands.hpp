@@ -17,15 +17,24 @@ struct Streams {
   std::ostream& err;
 };
 
-// femc plan CONFIG [-o FILE] [--set key=value]... [--passes TEXT] [--print-after PASS]
+// femc plan CONFIG [-o FILE] [--set key=value]... [--passes TEXT] [--disable-pass NAME]... [--print-after PASS|all]
+// [--print-changed] [--time-passes] [--reproducer FILE]
 struct PlanArguments {
   std::string config;
   std::optional<std::string> output;       // none: the plan goes to `out`
   std::vector<std::string> set;            // "section.key=value"
-  std::optional<std::string> passes;       // none: passes::default_pipeline()
-  std::optional<std::string> print_after;  // the plan after that pass goes to `err`
+  std::optional<std::string> passes;       // the pipeline; none: passes::default_pipeline()
+  std::optional<std::string> print_after;  // the plan after that pass goes to `err`; "all": after each
+  bool print_changed = false;              // what each pass changed goes to `err`
+  std::vector<std::string> disable;        // optimisations to leave out
+  bool time_passes = false;                // a table of run and verification times goes to `err`
+  // Where the input of a failing pass and the rest of the pipeline go; none: femc-reproducer.txt beside the output.
+  std::optional<std::string> reproducer;
 };
 int plan_command(const PlanArguments& arguments, const ScheduleFolders& folders, Streams streams);
+
+// femc replay FILE: runs what a reproducer holds; the same errors and exit code as the failure, or success.
+int replay_command(const std::string& file, Streams streams);
 
 // femc show PLAN [--rank R]: the layout, and the actions of all ranks or of one.
 struct ShowArguments {
@@ -58,6 +67,34 @@ struct TimelineArguments {
   std::optional<std::string> html, trace;  // files to write besides
 };
 int timeline_command(const TimelineArguments& arguments, Streams streams);
+
+// femc import FILE.csv --format torch: a schedule file of torch.distributed.pipelining, checked alone or made a plan.
+struct ImportArguments {
+  std::string file;
+  std::optional<std::string> config;  // the model and the sizes; needed unless `check`
+  std::vector<std::string> set;       // "section.key=value"
+  std::optional<std::string> output;  // none: the plan goes to `out`
+  bool check = false;                 // the file alone
+  bool keep_communication = false;    // the file's sends and receives in place of our own
+};
+int import_command(const ImportArguments& arguments, Streams streams);
+
+// femc export PLAN --format torch
+struct ExportArguments {
+  std::string plan;
+  std::optional<std::string> output;  // none: the file goes to `out`
+  bool compute_only = false;
+};
+int export_command(const ExportArguments& arguments, Streams streams);
+
+// femc diff A B: what differs between two plans. kSuccess, also where they differ, unless `exit_code`.
+struct DiffArguments {
+  std::string a, b;
+  std::optional<int> rank;
+  bool table = false, all = false;
+  bool exit_code = false;  // kDiagnosed where they differ
+};
+int diff_command(const DiffArguments& arguments, Streams streams);
 
 // femc list schedules|actions|passes
 int list_command(const std::string& what, const ScheduleFolders& folders, Streams streams);
