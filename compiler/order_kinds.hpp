@@ -28,6 +28,12 @@ std::span<const OrderKind> order_kinds();
 
 // Read `phases`: see order_phases.cpp.
 std::shared_ptr<const OrderGenerator> read_phases(const OrderSource& source, ir::DiagnosticSink& sink);
+// Read `priority`: see order_priority.cpp.
+std::shared_ptr<const OrderGenerator> read_priority(const OrderSource& source, ir::DiagnosticSink& sink);
+// Read `pattern`: see order_pattern.cpp.
+std::shared_ptr<const OrderGenerator> read_pattern(const OrderSource& source, ir::DiagnosticSink& sink);
+// Read `search`: see order_search.cpp.
+std::shared_ptr<const OrderGenerator> read_search(const OrderSource& source, ir::DiagnosticSink& sink);
 // Read `table`: see order_table.cpp.
 std::shared_ptr<const OrderGenerator> read_table(const OrderSource& source, ir::DiagnosticSink& sink);
 

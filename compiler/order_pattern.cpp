@@ -57,9 +57,8 @@ class PatternGenerator final : public OrderGenerator {
 
 std::vector<std::string> offset_keys(const Schedule& schedule) {
   std::vector<std::string> keys;
-  const int slots = schedule.placement == PlacementKind::Bidirectional ? 2 : schedule.chunks.high;
   for (const char kind : {'F', 'I'}) {
-    for (int chunk = 0; chunk < slots; ++chunk) keys.push_back(fmt::format("{}{}", kind, chunk));
+    for (int chunk = 0; chunk < schedule.chunks.high; ++chunk) keys.push_back(fmt::format("{}{}", kind, chunk));
   }
   return keys;
 }
@@ -77,6 +76,9 @@ std::shared_ptr<const OrderGenerator> read_pattern(const OrderSource& source, ir
     source.file.error(sink, source.node, "a pattern needs 'period' and 'offsets'");
   }
   if (!schedule.split) source.file.error(sink, source.node, "a pattern needs 'backward: split'");
+  if (schedule.placement == PlacementKind::Bidirectional) {
+    source.file.error(sink, source.node, "a pattern needs 'placement: loop' or 'placement: v'");
+  }
   if (schedule.chunks.low != schedule.chunks.high) {
     source.file.error(sink, source.node, "a pattern needs a fixed number of chunks");
   }

@@ -72,7 +72,8 @@ struct ListRank {
 
   // The queue whose first operation runs at `now`, or -1.
   int choose(EndTable& ends, std::int64_t now) const {
-    const bool forward_waits = in_flight >= cap && next[0] < queues[0].size() && ends.ready(queues[0][next[0]].op) <= now;
+    const bool forward_waits =
+        in_flight >= cap && next[0] < queues[0].size() && ends.ready(queues[0][next[0]].op) <= now;
     int best = -1;
     std::pair<bool, std::int64_t> best_key;
     for (std::size_t q = 0; q < queues.size(); ++q) {
@@ -229,8 +230,8 @@ std::optional<SlotRow> lay_out(const std::vector<PatternOffset>& offsets, std::i
                              placement.slot(slot->stage), slot->microbatch);
         return std::nullopt;
       }
-      slot = Op{at.kind, false, static_cast<std::int16_t>(placement.stage(rank, at.chunk)),
-                static_cast<std::int32_t>(i)};
+      slot =
+          Op{at.kind, false, static_cast<std::int16_t>(placement.stage(rank, at.chunk)), static_cast<std::int32_t>(i)};
     }
   }
   for (std::size_t t = 0, free = 0; t < row.size(); ++t) {

@@ -26,10 +26,11 @@ std::optional<SlotRow> lay_out(const std::vector<PatternOffset>& offsets, std::i
                                const Placement& placement, std::int64_t m, std::string& reason);
 
 // Squeezes the grid (arXiv 2405.15362, section 3: repeat, squeeze, reorder), every operation taking one slot:
-//   1. list scheduling: a rank runs the ready operation that the grid has first. Forwards keep the grid's order and never
+//   1. list scheduling: a rank runs the ready operation that the grid has first. Forwards keep the grid's order and
+//   never
 //      exceed the grid's peak in flight of that rank; a weight gradient runs where nothing else is ready, or when its
-//      turn comes while a forward waits for memory. Every operation's dependences and the memory for it stand earlier in
-//      the grid, so this cannot block.
+//      turn comes while a forward waits for memory. Every operation's dependences and the memory for it stand earlier
+//      in the grid, so this cannot block.
 //   2. operations move into earlier free slots as long as dependences and the peak allow, then the ranks run eagerly;
 //      repeated until nothing gets shorter.
 Order squeeze(const std::vector<SlotRow>& grid, const Placement& placement, std::int64_t m);

@@ -67,12 +67,12 @@ std::optional<int> check_schedule(const Schedule& schedule, const ScheduleCase& 
   for (const ScheduleCheck& check : schedule.check) {
     for (std::size_t rank = 0; rank < order->size(); ++rank) {
       std::vector<std::int64_t> scope = (*scopes)[rank];
+      scope.insert(scope.end(), {costs.f, costs.i + costs.w, costs.i, costs.w});
       if (check.when) {
         const auto holds = check.when->evaluate(scope, sink);
         if (!holds) return std::nullopt;
         if (!*holds) continue;
       }
-      scope.insert(scope.end(), {costs.f, costs.i + costs.w, costs.i, costs.w});
       const auto expected = check.equals.evaluate(scope, sink);
       if (!expected) return std::nullopt;
       const std::int64_t found = measured(check.what, *measures, rank);

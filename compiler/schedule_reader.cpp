@@ -201,7 +201,7 @@ class ScheduleReader {
       if (map.ok && (!what || !map.find("equals"))) error(node, "a check needs 'what' and 'equals'");
       const auto measure = what ? read_choice(file_, *what, "what", measure_names(), sink_) : std::nullopt;
       auto equals = read_expression(map.find("equals"), "equals", schedule_.names.all.size());
-      auto when = read_expression(map.find("when"), "when", schedule_.names.lets_end);
+      auto when = read_expression(map.find("when"), "when", schedule_.names.all.size());
       if (measure && equals) {
         schedule_.check.push_back({static_cast<Measure>(*measure), std::move(*equals), std::move(when)});
       }
