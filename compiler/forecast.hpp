@@ -23,6 +23,7 @@ struct Forecast {
   std::unique_ptr<passes::PricedCosts> costs;
   passes::Communication communication;
   passes::Simulation simulation;
+  double asynchronous_step = 0;  // the step's time if communication held up no rank
   std::vector<passes::RankMemory> memory;
   passes::Traffic traffic;
   passes::Throughput throughput;

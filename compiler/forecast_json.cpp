@@ -81,6 +81,7 @@ std::string forecast_json(const ir::Plan& plan, const ir::Program& program, cons
                      {"microbatches", program.microbatches},
                      {"tokens", rate.tokens},
                      {"step_seconds", simulation.step_time},
+                     {"asynchronous_step_seconds", forecast.asynchronous_step},
                      {"tokens_per_second", rate.tokens_per_second},
                      {"operations_per_token", rate.operations_per_token},
                      {"mfu", rate.mfu},

@@ -78,6 +78,16 @@ TEST_F(Simulate, JsonSaysTheClosedForms) {
   EXPECT_THAT(in_flight, ElementsAre(4, 3, 2, 1));
 }
 
+// Both ways to run are told; waiting for the other side makes nothing faster.
+TEST_F(Simulate, BothStepTimes) {
+  const std::string profile = folder.write("slots.yaml", kSlots);
+  const std::string file = plan(config_text(8, 4, 8));
+  const json serial = simulate({.plan = file, .profile = profile});
+  EXPECT_EQ(serial["communication"], "rendezvous");
+  EXPECT_NEAR(serial["asynchronous_step_seconds"], 33, 1e-6);
+  EXPECT_GE(serial["step_seconds"], serial["asynchronous_step_seconds"]);
+}
+
 // Messages of 16 tokens x 64 floats = 4096 bytes; nodes of two ranks: only 1-2 crosses.
 TEST_F(Simulate, JsonSaysTheTraffic) {
   const std::string profile = folder.write("slots.yaml", kSlots);

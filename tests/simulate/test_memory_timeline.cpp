@@ -162,6 +162,22 @@ TEST(MemoryTimeline, EvaluationKeepsNothing) {
   EXPECT_EQ(memory[1].points.back().bytes, memory[1].state.total());
 }
 
+// Any valid order, split or whole, ends with what it began with; time only advances.
+TEST(MemoryTimeline, NothingIsLeftOfAnyOrder) {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    const int p = 2 + static_cast<int>(seed % 3);
+    const Placement placement = seed % 2 ? Placement::V : Placement::Loop;
+    const Ran r = run(placement, p, 2, 4, random_order(seed, placement, p, 2, 4, seed % 3 == 0, false));
+    for (const RankMemory& memory : memory_of(r)) {
+      EXPECT_EQ(memory.points.front().time, 0);
+      EXPECT_EQ(memory.points.back().bytes, memory.state.total()) << "seed " << seed;
+      EXPECT_TRUE(std::ranges::is_sorted(memory.points, {}, &passes::MemoryPoint::time)) << "seed " << seed;
+      EXPECT_EQ(std::ranges::max(memory.points, {}, &passes::MemoryPoint::bytes).bytes, memory.peak);
+      EXPECT_GT(memory.peak, memory.state.total());
+    }
+  }
+}
+
 // Gathered parameters come with Unshard and go with Reshard; slots go one by one.
 TEST(MemoryTimeline, UnitsAndSlots) {
   ir::Plan plan = make_plan(Placement::Loop, 1, 1, 1, one_f_one_b(1, 1));
