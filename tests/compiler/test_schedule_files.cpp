@@ -62,7 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         {"v placement", "name: x\nreference: none\nplacement: v\nchunks: 1\nbackward: whole\n" + kPhases,
          "x.yaml:4:9: error: placement v takes chunks: 2\n  chunks: 1\n          ^\n"},
         {"no order", file_with(""),
-         "x.yaml:1:1: error: a schedule needs an order: one of phases, priority, pattern, search, table\n  name: x\n  ^\n"},
+         "x.yaml:1:1: error: a schedule needs an order: one of phases, priority, pattern, search, table\n"
+         "  name: x\n  ^\n"},
         {"two orders", file_with(kPhases + "table: []\n"),
          "x.yaml:9:8: error: a schedule has one order, but both 'phases' and 'table' are here\n  table: []\n"
          "         ^\n"},
