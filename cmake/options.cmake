@@ -34,7 +34,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(FEM_SANITIZE)
   target_compile_options(fem_options INTERFACE
-    -fsanitize=${FEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=${FEM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -Wno-maybe-uninitialized)  # GCC's manual: sanitizers make it report what is not so
   target_link_options(fem_options INTERFACE -fsanitize=${FEM_SANITIZE})
 endif()
 
