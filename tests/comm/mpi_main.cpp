@@ -1,6 +1,8 @@
 // The rules between processes: run it under mpirun. Without arguments all rules on meshes of the launched size; with
-// --fatal NAME one rule that ends the world; with --relaunch N it starts itself under mpirun and then runs the rules.
+// --fatal NAME one rule that ends the world; with --relaunch N it starts itself under mpirun and then runs the rules;
+// with --large messages of more bytes than an int counts (exit code 77: too little memory here).
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -73,7 +75,33 @@ int run_fatal(const std::string& name) {
   return 2;
 }
 
+// One rank's words go to the other, by a message and by a broadcast.
+int run_large() {
+  constexpr std::size_t kBytes = (std::size_t{1} << 31) + 5, kWords = kBytes / 8 + 1;
+  const auto available = static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+                         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (available < 4 * kBytes) return 77;
+  const LaunchEnvironment launch = detect_launch();
+  const World world = make_world(Backend::mpi, settings({.pp = launch.world_size}), launch);
+  std::vector<std::uint64_t> data(kWords);
+  int wrong = 0;
+  for (std::uint64_t factor : {std::uint64_t{0x9e3779b97f4a7c15u}, std::uint64_t{0xbf58476d1ce4e5b9u}}) {
+    const std::uint64_t last_mask = 0xffffffffffu;  // five bytes of the last word travel
+    if (launch.rank == 0)
+      for (std::size_t i = 0; i < kWords; ++i) data[i] = i * factor;
+    if (factor == 0x9e3779b97f4a7c15u)
+      world[0]->exchange(std::vector<P2pHalf>{{launch.rank == 0, 1 - launch.rank, 1, data.data(), kBytes}});
+    else
+      world[0]->broadcast(ir::Group::world, 0, data.data(), kBytes);
+    for (std::size_t i = 0; i + 1 < kWords; ++i) wrong += data[i] != i * factor;
+    wrong += (data[kWords - 1] & last_mask) != ((kWords - 1) * factor & last_mask);
+  }
+  if (wrong != 0) std::fprintf(stderr, "rank %d: %d words are wrong\n", launch.rank, wrong);
+  return wrong != 0;
+}
+
 int run(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "--large") == 0) return run_large();
   if (argc == 3 && std::strcmp(argv[1], "--fatal") == 0) return run_fatal(argv[2]);
   if (argc == 3 && std::strcmp(argv[1], "--relaunch") == 0 && detect_launch().launcher == Launcher::none)
     launch_mpirun(argc, argv, std::atoi(argv[2]));
