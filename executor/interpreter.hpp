@@ -22,7 +22,7 @@ namespace fem::exec {
 
 // What a run of a program is told.
 struct StepInput {
-  std::int64_t step = 0;    // number of the step, for messages and the agreement of ranks
+  std::int64_t step = 0;    // number of the step, from 1, for messages and the agreement of ranks
   double lr = 0;            // of this update
   std::int64_t update = 1;  // number of this update, from 1
   std::span<const LoadedMicrobatch> batches;    // [microbatches]; empty on a rank without first and last stage

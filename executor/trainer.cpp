@@ -62,7 +62,7 @@ RunSummary Trainer::run() {
 
 StepResult Trainer::train_step(std::int64_t step) {
   StepInput input;
-  input.step = step;
+  input.step = step + 1;  // as progress lines count
   input.lr = learning_rate(plan_.settings, summary_.updates);
   input.update = summary_.updates + 1;
   input.stop = options_.stop;
@@ -85,7 +85,7 @@ void Trainer::account(std::int64_t step, const StepResult& result) {
   if (skips_in_a_row_ == kMaxSkipsInARow)
     throw ExecutionError(std::to_string(kMaxSkipsInARow) + " steps in a row were skipped, the last one because " +
                              result.problem,
-                         comm_.rank(), step, {}, topology_.place(comm_.rank()));
+                         comm_.rank(), step + 1, {}, topology_.place(comm_.rank()));
 }
 
 void Trainer::evaluate(std::int64_t steps_done) {

@@ -127,6 +127,12 @@ class EndToEnd(unittest.TestCase):
         return subprocess.run([BIN / "femrun", plan, *options], capture_output=True, text=True, timeout=timeout,
                               check=False)
 
+    def mpirun(self, ranks, plan, *options, timeout=120):
+        """femrun below an mpirun that the user started."""
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+        return subprocess.run([*command, BIN / "femrun", plan, *options], capture_output=True, text=True,
+                              timeout=timeout, check=False)
+
     def train(self, plan, *options, save=None, metrics=None):
         """A run that must succeed."""
         save = save or self.fresh(".save")

@@ -33,6 +33,15 @@ class Layouts(EndToEnd):
             with self.subTest(layout=layout):
                 self.assert_same(self.train(plan, "--backend", "mpi"), self.train(plan))
 
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_femrun_joins_an_mpirun_that_the_user_started(self):
+        plan, save, metrics = self.plan("parallel.pp=2"), self.fresh(".save"), self.fresh(".jsonl")
+        done = self.mpirun(2, plan, "--save", save, "--metrics", metrics)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("step 4/4"), 1)  # one rank reports
+        self.assertIn("2 ranks, backend mpi", done.stdout)
+        self.assert_same(Trained(metrics, save), self.train(plan))
+
     def test_schedules_agree(self):
         reference = self.train(self.plan("parallel.pp=2"))
         gpipe = self.train(self.plan("parallel.pp=2", "schedule.name=gpipe"))

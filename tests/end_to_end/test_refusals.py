@@ -1,9 +1,10 @@
 """What femrun refuses before any work, with which exit code and words."""
 import os
+import subprocess
 import unittest
 from unittest import mock
 
-from harness import HAVE_MPI, EndToEnd
+from harness import BIN, HAVE_MPI, EndToEnd
 
 
 class Refusals(EndToEnd):
@@ -33,6 +34,25 @@ class Refusals(EndToEnd):
     @unittest.skipUnless(HAVE_MPI, "no mpirun")
     def test_a_plan_that_does_not_verify_under_mpi(self):
         self.refused(self.broken_plan(), "--backend", "mpi", code=1, words=[": error: ", "[V"])
+
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_a_plan_that_does_not_verify_under_an_mpirun_of_the_user(self):
+        done = self.mpirun(2, self.broken_plan())
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(done.stderr.count("[V14]"), 1, "rank 0 alone verifies and speaks\n" + done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_ranks_with_different_plans(self):
+        one, other = self.plan("parallel.pp=2"), self.plan("parallel.pp=2", "optimizer.beta1=0.8")
+        choose = self.fresh(".sh")
+        which = f'$([ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo {other} || echo {one})'
+        choose.write_text(f"exec {BIN.absolute()}/femrun {which}\n")
+        done = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", "bash", choose],
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("rank 1 has another plan, or other settings, than rank 0", done.stderr)
+        self.assertEqual(done.stdout, "")
 
     def test_a_plan_with_a_typing_error(self):
         plan = self.fresh(".plan")

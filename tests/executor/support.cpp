@@ -167,21 +167,31 @@ std::string write_tokens(const std::filesystem::path& folder, std::int64_t vocab
   return prefix;
 }
 
-Outcome train(ir::Plan plan, RunOptions options, const CommOptions& comm) {
+namespace {
+
+Outcome run(ir::Plan plan, RunOptions options, const CommOptions& comm, bool save) {
   const TemporaryFolder folder;
   if (plan.settings.data.train.empty())
     plan.settings.data.train = write_tokens(folder.path(), plan.settings.model.vocab, 4000);
   if (options.metrics.empty()) options.metrics = folder.path() / "metrics.jsonl";
-  if (options.save.empty()) options.save = folder.path() / "save";
+  if (save && options.save.empty()) options.save = folder.path() / "save";
   std::ostringstream text;
   options.out = &text;
   Outcome outcome;
   outcome.summary = run_world_local(plan, options, comm);
   read_metrics(options.metrics, outcome);
-  read_weights(options.save, outcome);
+  if (save) read_weights(options.save, outcome);
   outcome.text = text.str();
   return outcome;
 }
+
+}  // namespace
+
+Outcome train(ir::Plan plan, RunOptions options, const CommOptions& comm) {
+  return run(std::move(plan), std::move(options), comm, true);
+}
+
+Outcome train_unsaved(ir::Plan plan, const CommOptions& comm) { return run(std::move(plan), {}, comm, false); }
 
 void on_ranks(const ir::Settings& settings, const std::function<void(Communicator&)>& body) {
   World world = make_world(Backend::local, settings, {}, CommOptions{std::chrono::seconds(20)});

@@ -51,6 +51,8 @@ struct Outcome {
 
 // Trains with one thread a rank; data is written where the plan names none.
 Outcome train(ir::Plan plan, RunOptions options = {}, const CommOptions& comm = {});
+// The same without a checkpoint: no weights in the outcome.
+Outcome train_unsaved(ir::Plan plan, const CommOptions& comm = {});
 
 // Runs a function on each rank of a mesh, a thread each, and rethrows the first error.
 void on_ranks(const ir::Settings& settings, const std::function<void(Communicator&)>& body);

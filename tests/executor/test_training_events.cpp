@@ -68,7 +68,7 @@ TEST(SkippedSteps, AreCountedLoggedAndEndTheRunAfterTenInARow) {
   options.save = folder.path() / "second";
   options.metrics = folder.path() / "metrics.jsonl";
   const std::string error = error_of(make_plan(settings), options);
-  EXPECT_THAT(error, HasSubstr("step 12: 10 steps in a row were skipped"));  // steps 3 .. 12 from 0
+  EXPECT_THAT(error, HasSubstr("step 13: 10 steps in a row were skipped"));  // steps 4 .. 13
   EXPECT_THAT(error, HasSubstr("loss of microbatch m0 on dp 0 is not finite"));
   EXPECT_THAT(error, HasSubstr("rank "));
   std::ifstream metrics(options.metrics);
