@@ -14,7 +14,9 @@ void verify_program(const Subject& subject, Report& report) {
   check_coverage(subject, report);
   const bool covered = report.errors() == before;
   check_dataflow(subject, report);
+  const int before_lanes = report.errors();
   check_lanes(subject, report);
+  if (report.errors() == before_lanes) check_races(subject, report);
   // An unmatched message is a deadlock, too, but its cause has been said.
   if (!covered) return;
   const int unmatched = report.errors();

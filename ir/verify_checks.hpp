@@ -32,5 +32,7 @@ void check_matching(const Subject& subject, Report& report);
 void check_deadlock(const Subject& subject, Report& report);
 // V24.
 void check_lanes(const Subject& subject, Report& report);
+// V25. Presumes V24.
+void check_races(const Subject& subject, Report& report);
 
 }  // namespace fem::ir::verifying

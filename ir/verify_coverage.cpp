@@ -83,7 +83,8 @@ class CoverageCheck {
         continue;
       }
       report_.action(code_of(a.kind), {subject_.index, rank, i},
-                     "stands twice, first as " + report_.at({subject_.index, rank, first - 1}));
+                     "stands twice, first as " + report_.at({subject_.index, rank, first - 1}) +
+                         "; one of them is too much");
     }
   }
 
@@ -109,6 +110,9 @@ class CoverageCheck {
   Place place(int s, std::uint32_t index) const {
     return {subject_.index, static_cast<std::size_t>(layout_.stage(s).pp), index - 1};
   }
+  static std::string other_direction(std::size_t m) {
+    return "microbatch " + std::to_string(m) + " runs in the other direction, through the stages of the other chain";
+  }
   void missing(Code code, int s, std::string_view what, const Missing& m) {
     if (!m.any()) return;
     report_.rank(code, subject_.index, static_cast<std::size_t>(layout_.stage(s).pp),
@@ -121,7 +125,7 @@ class CoverageCheck {
       const std::uint32_t index = places_.at(ActionKind::Forward, s, m);
       if (belongs(s, m) && index == 0) absent.add(m);
       if (!belongs(s, m) && index != 0) {
-        report_.action(Code::V12, place(s, index), "microbatch " + std::to_string(m) + " runs in the other direction");
+        report_.action(Code::V12, place(s, index), other_direction(m));
       }
     }
     missing(Code::V12, s, "Forward", absent);
@@ -136,14 +140,15 @@ class CoverageCheck {
       const std::uint32_t any = whole ? whole : b ? b : w;
       if (program_.forward_only || !belongs(s, m)) {
         if (any) {
-          report_.action(Code::V13, place(s, any), program_.forward_only ? "a forward_only program has no backward"
-                                                                         : "microbatch runs in the other direction");
+          report_.action(Code::V13, place(s, any),
+                         program_.forward_only ? "a forward_only program has no backward" : other_direction(m));
         }
         continue;
       }
       if (whole && (b || w)) {
         report_.action(Code::V13, place(s, b ? b : w),
-                       "its gradients are added by " + report_.at(place(s, whole)) + " already");
+                       report_.at(place(s, whole)) + " adds the same gradients: a microbatch has either Backward, or "
+                                                     "BackwardInput and BackwardWeight");
       }
       if (!any) all.add(m);
       if (!whole && any && !b) input.add(m);
@@ -169,7 +174,10 @@ class CoverageCheck {
       const std::uint32_t index = places_.at(kind, s, m);
       const bool needed = expected && belongs(s, m);
       if (needed && index == 0) absent.add(m);
-      if (!needed && index != 0) report_.action(Code::V14, place(s, index), "nothing is to be exchanged here");
+      if (!needed && index != 0) {
+        report_.action(Code::V14, place(s, index),
+                       expected ? other_direction(m) : std::string("a forward_only program exchanges no gradients"));
+      }
     }
     missing(Code::V14, s, name(kind), absent);
   }
@@ -231,7 +239,7 @@ class CoverageCheck {
       if (!adds || first == actions.size() || layout_.tied_copies(a.stage) == 0) continue;
       return report_.action(Code::V16, {subject_.index, rank, first},
                             "stands before " + report_.at({subject_.index, rank, i}) +
-                                ", which adds to a tied copy's gradients");
+                                ", which adds to a tied copy's gradients; it must stand after the last of them");
     }
   }
 

@@ -42,11 +42,11 @@ class LaneCheck {
     const std::string text = "wait " + std::string(name(wait.lane)) + ">=" + std::to_string(wait.count);
     if (rank_program_.actions[wait.action].lane == wait.lane) {
       return report_.action(Code::V24, place(wait.action),
-                            text + " names the action's own lane, which keeps its order");
+                            text + " names the action's own lane, which keeps its order: no wait is needed");
     }
     for (std::size_t other = w; other-- > 0 && rank_program_.waits[other].action == wait.action;) {
       if (rank_program_.waits[other].lane != wait.lane) continue;
-      return report_.action(Code::V24, place(wait.action), text + ": a second wait for this lane");
+      return report_.action(Code::V24, place(wait.action), text + ": a second wait for this lane; keep the larger one");
     }
     const std::vector<std::size_t>& list = lane(wait.lane);
     if (wait.count < 1 || wait.count > list.size()) {
@@ -71,7 +71,7 @@ class LaneCheck {
         const std::uint32_t label = rank_program_.actions[lanes_[l][n]].label;
         if (label == 0 || awaited_[l][n]) continue;
         report_.action(Code::V24, place(lanes_[l][n]), "carries the label @" + std::to_string(label) +
-                                                           ", but no action waits for it");
+                                                           ", but no action waits for it: remove the label");
       }
     }
   }
@@ -99,7 +99,8 @@ void check_home_lanes(const Subject& subject, std::size_t rank, Report& report) 
     const Lane home = info(actions[i].kind).lane;
     if (actions[i].lane == home || (home != Lane::P2p && home != Lane::Collective)) continue;
     report.action(Code::V24, {subject.index, rank, i},
-                  std::string(name(actions[i].kind)) + " stays on lane " + std::string(name(home)));
+                  std::string(name(actions[i].kind)) + " must stay on lane " + std::string(name(home)) +
+                      ": the other side is matched by that lane's order");
   }
 }
 

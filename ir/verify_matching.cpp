@@ -34,9 +34,9 @@ void check_channel(const Subject& subject, const Channels& channels, std::size_t
     const std::uint32_t send = traffic.sends[c][i], receive = traffic.receives[c][i];
     if (channels.meet(from[send], to[receive])) continue;
     report.action(Code::V21, {subject.index, channel.to, receive},
-                  "message " + std::to_string(i + 1) + " from rank " + std::to_string(channel.from) + " to rank " +
-                      std::to_string(channel.to) + " is received here, but sent is " +
-                      report.at({subject.index, channel.from, send}));
+                  "is receive " + std::to_string(i + 1) + " from rank " + std::to_string(channel.from) +
+                      ", but its send " + std::to_string(i + 1) + " to rank " + std::to_string(channel.to) + " is " +
+                      report.at({subject.index, channel.from, send}) + ": receive in the order of the sends");
     return;  // what follows is shifted and would say the same again
   }
 }
@@ -56,17 +56,18 @@ void check_group(const Subject& subject, Group group, const std::vector<std::siz
   for (const std::size_t r : members) {
     const std::vector<std::uint32_t> mine = collectives(ranks[r], group);
     for (std::size_t i = 0; i < std::max(first.size(), mine.size()); ++i) {
-      const std::string call = "call " + std::to_string(i + 1) + " over " + std::string(name(group)) + " on rank ";
+      const std::string call = "is call " + std::to_string(i + 1) + " over " + std::string(name(group)) + " on rank ";
       if (i >= mine.size() || i >= first.size()) {
         const bool longer = i < mine.size();
         const std::size_t has = longer ? r : members.front(), lacks = longer ? members.front() : r;
         report.action(Code::V22, {subject.index, has, (longer ? mine : first)[i]},
-                      call + std::to_string(has) + " has no counterpart on rank " + std::to_string(lacks));
+                      call + std::to_string(has) + ", but rank " + std::to_string(lacks) + " makes only " +
+                          std::to_string(i));
         break;
       }
       if (ranks[r].actions[mine[i]].kind == ranks[members.front()].actions[first[i]].kind) continue;
       report.action(Code::V22, {subject.index, r, mine[i]},
-                    call + std::to_string(r) + ", but on rank " + std::to_string(members.front()) + " it is " +
+                    call + std::to_string(r) + ", but that call on rank " + std::to_string(members.front()) + " is " +
                         report.at({subject.index, members.front(), first[i]}));
       break;
     }

@@ -41,6 +41,8 @@ class Report {
   std::string batch_at(Place place) const;
 
   int errors() const { return errors_; }
+  // Whether another error of this code would be printed.
+  bool shows(Code code) const { return count_[static_cast<std::size_t>(code)] < kShownPerCode; }
   // Says how many errors of each kind were left out: a broken plan breaks a rule many times over.
   void finish();
 

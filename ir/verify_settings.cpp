@@ -204,7 +204,9 @@ void check_programs(const Plan& plan, Report& report) {
     if (!is_name(program.name)) {
       report.program(Code::V04, i, "a program's name consists of letters, digits, '_', '-' and '.'");
     }
-    if (plan.find(program.name) != &program) report.program(Code::V04, i, "a second program of this name");
+    if (plan.find(program.name) != &program) {
+      report.program(Code::V04, i, "a second program of this name: runs choose programs by name");
+    }
     if (program.ranks.size() != static_cast<std::size_t>(s.parallel.pp)) {
       report.program(Code::V04, i,
                      std::to_string(program.ranks.size()) + " ranks, but parallel.pp = " +

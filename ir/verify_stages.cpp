@@ -61,7 +61,8 @@ class StageCheck {
       if (stage.pp >= 0 && stage.pp < plan_.settings.parallel.pp) busy[static_cast<std::size_t>(stage.pp)] = true;
     }
     for (std::size_t r = 0; r < busy.size(); ++r) {
-      if (!busy[r]) report_.plan(Code::V03, "pipeline rank " + std::to_string(r) + " runs no stage");
+      if (!busy[r]) report_.plan(Code::V03, "pipeline rank " + std::to_string(r) + " runs no stage; parallel.pp = " +
+                                              std::to_string(busy.size()) + " ranks need one each");
     }
   }
 
@@ -128,8 +129,9 @@ class StageCheck {
       const bool is_replica = original != -1;
       const std::string name = numbered("stage ", static_cast<std::int64_t>(s));
       if (is_replica != (chain == 1)) {
-        report_.stage(Code::V02, s, name + (is_replica ? " of the first direction is a replica" :
-                                                         " of the second direction names no replica_of"));
+        report_.stage(Code::V02, s, name + (is_replica ? " of the first direction is a replica: remove its replica_of"
+                                                       : " of the second direction must name with replica_of the stage "
+                                                         "whose parameters it shares"));
       } else if (is_replica && (layout.chain(original) != 0 || at(original).units != stages_[s].units ||
                                 at(original).first_unit != stages_[s].first_unit)) {
         report_.stage(Code::V02, s, name + numbered(" is replica_of ", original) +

@@ -1,16 +1,13 @@
 // Damaged plan text: parsed or refused, never a crash, a hang or an absurd allocation.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
+#include "tests/ir/corruption.hpp"
 #include "tests/ir/plans.hpp"
 
 namespace fem::ir::testing {
 namespace {
-
-using Random = std::mt19937;
 
 // Parses, and where that succeeds demands the round trip and runs the verifier, too.
 void examine(const std::string& text) {
@@ -29,29 +26,6 @@ void examine(const std::string& text) {
   ASSERT_EQ(print_plan(*second), printed);
   const bool ok = verify(*plan, sink, {&source, &locations});
   ASSERT_EQ(ok, !sink.has_errors());
-}
-
-std::string random_bytes(Random& random, std::size_t n) {
-  std::string bytes;
-  for (std::size_t i = 0; i < n; ++i) bytes += static_cast<char>(random() % 256);
-  return bytes;
-}
-
-void damage(Random& random, std::string& text) {
-  static const std::string kPieces[] = {
-      "s0", " m1", "u3 ", "k2", " to 1", "from", ",", "@", "wait ", ">=", "2147483648", "-1", "\n", "#", "\"", "\\x",
-      "=", "..", "rank 0\n", "program x microbatches=1\n", "Forward", "SendForwardRecvBackward", std::string(1, '\0'),
-      "\r", "\t"};
-  const std::size_t at = random() % (text.size() + 1);
-  const std::size_t n = std::min<std::size_t>(random() % 12, text.size() - at);
-  switch (random() % 6) {
-    case 0: text.erase(at, n); break;
-    case 1: text.insert(at, kPieces[random() % std::size(kPieces)]); break;
-    case 2: text.insert(at, text.substr(random() % (text.size() + 1), random() % 80)); break;
-    case 3: text.replace(at, n, random_bytes(random, n)); break;
-    case 4: text.insert(at, random_bytes(random, 1 + random() % 4)); break;
-    default: text.resize(at); break;
-  }
 }
 
 TEST(ParserFuzz, DamagedPlans) {

@@ -62,7 +62,8 @@ TEST(Verify, AcceptsTwoDirectionsWhereEachMicrobatchTakesOne) {
   Plan both = plan;  // microbatch 0 in the other direction as well
   std::vector<Action>& actions = both.programs[0].ranks[1].actions;
   actions.insert(actions.begin() + 2, {forward(2, 0), backward(2, 0)});
-  EXPECT_THAT(errors(both), HasSubstr("microbatch 0 runs in the other direction [V12]"));
+  EXPECT_THAT(errors(both),
+              HasSubstr("microbatch 0 runs in the other direction, through the stages of the other chain [V12]"));
 }
 
 TEST(Verify, WithoutTextNamesProgramRankAndAction) {
