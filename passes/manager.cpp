@@ -74,17 +74,21 @@ bool check_disabled(const Pipeline& pipeline, ir::DiagnosticSink& sink, const Ru
   return sink.errors() == errors_before;
 }
 
+bool check_level(const PassCall& call, const ir::Plan& plan, ir::DiagnosticSink& sink) {
+  if (plan.level == call.pass->in) return true;
+  sink.error(call.where, "pass " + quoted(call.pass->name) + " takes a plan at " +
+                             std::string(ir::name(call.pass->in)) + " level, this one is at " +
+                             std::string(ir::name(plan.level)) + " level");
+  return false;
+}
+
 bool run_call(const PassCall& call, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options) {
   const PassInfo& pass = *call.pass;
-  if (plan.level != pass.in) {
-    sink.error(call.where, "pass " + quoted(pass.name) + " takes a plan at " + std::string(ir::name(pass.in)) +
-                               " level, this one is at " + std::string(ir::name(plan.level)) + " level");
-    return false;
-  }
   const Clock::time_point start = Clock::now();
   const bool ran = pass.run(plan, call.options, sink);
   const Clock::time_point ran_at = Clock::now();
   if (!ran) {
+    if (options.timings) options.timings->push_back({pass.name, ran_at - start, {}});
     sink.note(call.where, "pass " + quoted(pass.name) + " failed");
     return false;
   }
@@ -103,6 +107,13 @@ bool run_call(const PassCall& call, ir::Plan& plan, ir::DiagnosticSink& sink, co
   return true;
 }
 
+FailedPass failed_pass(const Pipeline& pipeline, std::size_t failed, ir::Plan input) {
+  Pipeline ran, rest;
+  for (std::size_t i = 0; i < pipeline.calls.size(); ++i)
+    (i < failed ? ran : rest).calls.push_back(pipeline.calls[i]);
+  return {pipeline_text(ran), pipeline_text(rest), std::move(input)};
+}
+
 }  // namespace
 
 bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options) {
@@ -111,8 +122,20 @@ bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& 
     sink.note({}, "the plan does not verify before the first pass");
     return false;
   }
+  Pipeline enabled;
   for (const PassCall& call : pipeline.calls)
-    if (!is_disabled(*call.pass, options) && !run_call(call, plan, sink, options)) return false;
+    if (!is_disabled(*call.pass, options)) enabled.calls.push_back(call);
+  for (std::size_t i = 0; i < enabled.calls.size(); ++i) {
+    const PassCall& call = enabled.calls[i];
+    if (!check_level(call, plan, sink)) return false;
+    ir::Plan before;
+    if (options.changed || options.failed) before = plan;
+    if (!run_call(call, plan, sink, options)) {
+      if (options.failed) *options.failed = failed_pass(enabled, i, std::move(before));
+      return false;
+    }
+    if (options.changed && before != plan) options.changed(call.pass->name, before, plan);
+  }
   return true;
 }
 

@@ -90,10 +90,19 @@ struct PassTiming {
   std::chrono::nanoseconds run{}, verify{};
 };
 
+// The pass that failed, or whose result does not verify, with what it was given.
+struct FailedPass {
+  std::string ran, rest;  // pipelines as text: what ran before it; itself and what was to follow
+  ir::Plan input;
+};
+
 struct RunOptions {
   std::function<void(std::string_view pass, const ir::Plan& plan)> after;  // after each pass, verified
-  std::vector<std::string> disabled;                                       // optimisations to leave out
-  std::vector<PassTiming>* timings = nullptr;                              // receives one row per pass that ran
+  // Likewise, only after passes that changed the plan.
+  std::function<void(std::string_view pass, const ir::Plan& before, const ir::Plan& plan)> changed;
+  std::vector<std::string> disabled;            // optimisations to leave out
+  std::vector<PassTiming>* timings = nullptr;   // receives one row per pass that ran, a failing one included
+  std::optional<FailedPass>* failed = nullptr;  // receives the pass that failed; costs a copy of the plan per pass
 };
 
 // Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. On failure,

@@ -138,7 +138,13 @@ bool Simulator::check_operands() {
       return false;
     }
   for (int r = 0; r < ranks; ++r)
-    for (const Action& a : actions(r)) {
+    for (std::size_t i = 0; i < actions(r).size(); ++i) {
+      const Action& a = actions(r)[i];
+      if (a.joined() && i + 1 < actions(r).size() && ir::is_p2p(a.kind) != ir::is_p2p(actions(r)[i + 1].kind)) {
+        sink_.error({}, "program " + program_.name + ", rank " + std::to_string(r) + ": " +
+                            ir::action_text({&a, 1}) + " is joined with an action of another kind");
+        return false;
+      }
       if (!is_busy(a.kind) && !ir::is_p2p(a.kind)) continue;
       bool ok = a.stage >= 0 && a.stage < stages && a.microbatch >= 0 && a.microbatch < program_.microbatches;
       if (ok && (a.kind == ActionKind::SendForward || a.kind == ActionKind::RecvBackward))
