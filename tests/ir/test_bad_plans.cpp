@@ -67,5 +67,22 @@ TEST(BadPlans, EveryInvariantHasOne) {
   for (const InvariantInfo& row : invariants()) EXPECT_TRUE(codes.count(std::string(row.code))) << row.code;
 }
 
+// A rule that is only ever broken along with another one would say nothing of its own.
+TEST(BadPlans, EveryInvariantIsBrokenAloneByOne) {
+  std::set<std::string> alone;
+  for (const BadPlan& bad : bad_plans()) {
+    DiagnosticSink sink;
+    const std::optional<Plan> plan = parse_plan(SourceText(bad.file, bad.text), sink);
+    ASSERT_TRUE(plan) << sink.text();
+    verify(*plan, sink);
+    std::set<std::string> codes;
+    for (const Diagnostic& d : sink.all()) {
+      if (d.severity == Severity::Error) codes.insert(d.code);
+    }
+    if (codes.size() == 1) alone.insert(*codes.begin());
+  }
+  for (const InvariantInfo& row : invariants()) EXPECT_TRUE(alone.count(std::string(row.code))) << row.code;
+}
+
 }  // namespace
 }  // namespace fem::ir::testing
