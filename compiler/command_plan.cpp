@@ -1,35 +1,28 @@
-#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <ostream>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "compiler/command_support.hpp"
 #include "compiler/planner.hpp"
-#include "ir/verify.hpp"
-#include "passes/manager.hpp"
+#include "compiler/watched_pipeline.hpp"
 
 namespace fem::compiler {
 namespace {
 
-std::optional<passes::Pipeline> read_pipeline(const PlanArguments& arguments, ir::DiagnosticSink& sink) {
-  const ir::SourceText text("--passes", arguments.passes.value_or(std::string(passes::default_pipeline())));
-  auto pipeline = passes::parse_pipeline(text, sink);
-  if (!pipeline || !arguments.print_after) return pipeline;
-  std::vector<std::string_view> names;
-  for (const passes::PassCall& call : pipeline->calls) names.push_back(call.pass->name);
-  if (std::ranges::find(names, *arguments.print_after) != names.end()) return pipeline;
-  sink.error({"--print-after", 0, 0},
-             fmt::format("'{}' is no pass of this pipeline{}; its passes: {}", *arguments.print_after,
-                         ir::did_you_mean(*arguments.print_after, names),
-                         names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
-  return std::nullopt;
+std::string reproducer_path(const PlanArguments& arguments) {
+  if (arguments.reproducer) return *arguments.reproducer;
+  std::filesystem::path output(arguments.output.value_or(""));
+  std::error_code error;
+  // Nothing is written beside a pipe or a device.
+  if (std::filesystem::exists(output, error) && !std::filesystem::is_regular_file(output, error)) output.clear();
+  return (output.parent_path() / "femc-reproducer.txt").string();
 }
 
 std::optional<ir::Plan> compile(const PlanArguments& arguments, const ScheduleFolders& folders, const SourcePtr& file,
                                 ir::DiagnosticSink& sink, Streams streams) {
-  const auto pipeline = read_pipeline(arguments, sink);
+  const auto pipeline = WatchedPipeline::read(arguments, sink);
   const auto configuration = read_configuration(file, arguments.set, sink);
   if (!pipeline || !configuration) return std::nullopt;
   const auto no_schedule = [&](std::string message) {
@@ -39,12 +32,7 @@ std::optional<ir::Plan> compile(const PlanArguments& arguments, const ScheduleFo
   if (!schedule) return std::nullopt;
   auto plan = make_plan(*configuration, *schedule, sink);
   if (!plan) return std::nullopt;
-  passes::RunOptions options;
-  options.after = [&](std::string_view pass, const ir::Plan& now) {
-    if (pass == arguments.print_after) streams.err << fmt::format("# after {}\n", pass) << ir::print_plan(now);
-  };
-  if (!passes::run_pipeline(*pipeline, *plan, sink, options) || !ir::verify(*plan, sink)) return std::nullopt;
-  return plan;
+  return pipeline->run(*plan, reproducer_path(arguments), sink, streams) ? std::move(plan) : std::nullopt;
 }
 
 }  // namespace
