@@ -47,7 +47,10 @@ class PatternGenerator final : public OrderGenerator {
       }
       grid.push_back(std::move(*row));
     }
-    return squeeze(grid, placement, sizes.m);
+    const std::string fault = causality_fault(grid, placement, sizes.m);
+    if (fault.empty()) return squeeze(grid, placement, sizes.m);
+    period_.error(sink, fmt::format("{} (p={}, m={})", fault, sizes.p, sizes.m));
+    return std::nullopt;
   }
 
  private:

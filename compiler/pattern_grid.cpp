@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::int64_t kNever = std::int64_t{1} << 60;
 constexpr int kMaxRounds = 4;
+constexpr std::int64_t kMaxSlots = std::int64_t{1} << 24;  // of a rank
 
 int change_in_flight(OpKind kind) { return kind == OpKind::F ? 1 : kind == OpKind::W ? -1 : 0; }
 
@@ -222,6 +223,11 @@ std::optional<SlotRow> lay_out(const std::vector<PatternOffset>& offsets, std::i
       reason = fmt::format("rank {}: the offset of {}{} is {}", rank, letter(at.kind), at.chunk, at.offset);
       return std::nullopt;
     }
+    if (at.offset > kMaxSlots || period > (kMaxSlots - at.offset) / m) {
+      reason = fmt::format("rank {}: {}{} with offset {} and period {} takes more than {} slots", rank, letter(at.kind),
+                           at.chunk, at.offset, period, kMaxSlots);
+      return std::nullopt;
+    }
     for (std::int64_t i = 0; i < m; ++i) {
       std::optional<Op>& slot = slot_of(at.offset + period * i);
       if (slot) {
@@ -242,6 +248,24 @@ std::optional<SlotRow> lay_out(const std::vector<PatternOffset>& offsets, std::i
     slot_of(static_cast<std::int64_t>(free)) = Op{OpKind::W, false, input.stage, input.microbatch};
   }
   return row;
+}
+
+std::string causality_fault(const std::vector<SlotRow>& grid, const Placement& placement, std::int64_t m) {
+  EndTable ends(placement, m);
+  for (const SlotRow& row : grid) {
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      if (row[t]) ends.at(*row[t]) = static_cast<std::int64_t>(t) + 1;
+    }
+  }
+  for (std::size_t r = 0; r < grid.size(); ++r) {
+    for (std::size_t t = 0; t < grid[r].size(); ++t) {
+      const auto& op = grid[r][t];
+      if (!op || ends.ready(*op) <= static_cast<std::int64_t>(t)) continue;
+      return fmt::format("rank {}: {}{} of microbatch {} stands in slot {}, but what it needs ends with slot {}", r,
+                         letter(op->kind), placement.slot(op->stage), op->microbatch, t, ends.ready(*op) - 1);
+    }
+  }
+  return {};
 }
 
 Order squeeze(const std::vector<SlotRow>& grid, const Placement& placement, std::int64_t m) {

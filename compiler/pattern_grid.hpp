@@ -21,9 +21,12 @@ struct PatternOffset {
 using SlotRow = std::vector<std::optional<Op>>;
 
 // Lays the offsets of one rank out for m microbatches and puts each weight gradient into the first free slot after its
-// input gradient. On failure the reason: two operations in one slot, or an offset below 0.
+// input gradient. On failure the reason: two operations in one slot, an offset below 0, or too many slots.
 std::optional<SlotRow> lay_out(const std::vector<PatternOffset>& offsets, std::int64_t period, int rank,
                                const Placement& placement, std::int64_t m, std::string& reason);
+
+// Why the grid is no schedule: an operation stands before something that it needs. "" where it is one.
+std::string causality_fault(const std::vector<SlotRow>& grid, const Placement& placement, std::int64_t m);
 
 // Squeezes the grid (arXiv 2405.15362, section 3: repeat, squeeze, reorder), every operation taking one slot:
 //   1. list scheduling: a rank runs the ready operation that the grid has first. Forwards keep the grid's order and

@@ -92,16 +92,24 @@ TEST(Planner, DivisionByHand) {
 
 // Every file over the grid, with evaluation, tied and untied: a verified plan at communication level whose text reads
 // back, or a refusal by the file's own condition.
+TEST(Planner, TwoReplicasAreRefused) {
+  ir::DiagnosticSink sink;
+  EXPECT_FALSE(plan("dualpipe", 24, 4, 8, {}, sink));
+  EXPECT_THAT(sink.text(), testing::HasSubstr("two replicas of the parameters"));
+}
+
 TEST(Planner, EveryScheduleVerifiesOnTheGrid) {
   for (const std::string& name : schedule_names(folders())) {
     const Schedule s = schedule(name);
+    if (s.placement == PlacementKind::Bidirectional) continue;  // refused for training: see TwoReplicasAreRefused
     int verified = 0;
     for (int v = s.chunks.low; v <= std::min(s.chunks.high, 3); ++v) {
       for (int pp = 1; pp <= 8; ++pp) {
         for (int m : std::set{1, 2, 3, pp, pp + 1, 2 * pp + 1, 24}) {
           ir::DiagnosticSink sink;
+          const bool tied = m % 2 && (s.placement != PlacementKind::V || pp == 1);
           const std::vector<std::string> set = {"schedule.chunks=" + std::to_string(v), "data.eval=held",
-                                                std::string("model.tied=") + (m % 2 ? "true" : "false")};
+                                                std::string("model.tied=") + (tied ? "true" : "false")};
           auto p = plan(name, 24, pp, m, set, sink);
           const auto broken = broken_requirement(s, sizes(s, pp, m, v), sink);
           ASSERT_TRUE(broken);
@@ -122,7 +130,7 @@ TEST(Planner, EveryScheduleVerifiesOnTheGrid) {
         }
       }
     }
-    EXPECT_GE(verified, 20) << name;
+    EXPECT_GE(verified, 15) << name;
   }
 }
 

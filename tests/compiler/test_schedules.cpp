@@ -101,7 +101,7 @@ TEST(Schedules, ClosedFormsHoldOnTheGrid) {
           const auto broken = broken_requirement(s, c, sink);
           ASSERT_TRUE(broken) << sink.text();
           if (*broken) continue;
-          for (const OrderCosts& costs : {OrderCosts{1, 1, 1}, OrderCosts{10, 12, 8}}) {
+          for (const OrderCosts& costs : {OrderCosts{1, 1, 1}, OrderCosts{10, 12, 8}, OrderCosts{2, 1, 1}}) {
             const auto count = check_schedule(s, c, costs, sink);
             ASSERT_TRUE(count) << name << "\n" << sink.text();
             compared += *count;
@@ -110,8 +110,8 @@ TEST(Schedules, ClosedFormsHoldOnTheGrid) {
         }
       }
     }
-    EXPECT_GT(cases, 40) << name;
-    EXPECT_GT(compared, cases) << name;
+    EXPECT_GT(cases, 20) << name;  // the narrowest condition: an even p, an even m of at least 2p
+    EXPECT_GT(compared, 20) << name;
   }
 }
 
