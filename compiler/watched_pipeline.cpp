@@ -79,7 +79,7 @@ bool WatchedPipeline::run(ir::Plan& plan, const std::string& reproducer, ir::Dia
   if (arguments_.print_changed) {
     options.changed = [&](std::string_view pass, const ir::Plan& before, const ir::Plan& now) {
       streams.err << fmt::format("# changed by {}\n", pass)
-                  << diff_text(diff_plans(before, now), before, now, {.table = true});
+                  << diff_text(diff_plans(before, now), before, now, {});
     };
   }
   const bool ok = passes::run_pipeline(pipeline_, plan, sink, options);
