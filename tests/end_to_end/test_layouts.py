@@ -47,6 +47,13 @@ class Layouts(EndToEnd):
         gpipe = self.train(self.plan("parallel.pp=2", "schedule.name=gpipe"))
         self.assert_close(gpipe, reference, 1e-6)
 
+    def test_schedules_of_equal_backward_order_have_the_same_bits(self):
+        reference = self.train(self.plan("parallel.pp=2"))
+        for name in ("interleaved_1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_v", "v_half", "v_min", "interleaved_zb",
+                     "dualpipe_v"):
+            with self.subTest(schedule=name):
+                self.assert_same(self.train(self.plan("parallel.pp=2", f"schedule.name={name}")), reference)
+
     def test_replicas_agree(self):
         one = self.train(self.plan())
         for dp in (2, 4):
