@@ -49,8 +49,8 @@ class Layouts(EndToEnd):
 
     def test_schedules_of_equal_backward_order_have_the_same_bits(self):
         reference = self.train(self.plan("parallel.pp=2"))
-        for name in ("interleaved_1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_v", "v_half", "v_min", "interleaved_zb",
-                     "dualpipe_v"):
+        for name in ("interleaved_1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_v", "v_half", "v_min",
+                     "interleaved_zb", "dualpipe_v"):
             with self.subTest(schedule=name):
                 self.assert_same(self.train(self.plan("parallel.pp=2", f"schedule.name={name}")), reference)
 
