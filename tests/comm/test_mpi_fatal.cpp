@@ -28,7 +28,7 @@ Ended shell(const std::string& command) {
   return ended;
 }
 
-const std::string kProgram = std::string(FEM_BIN) + "/" + FEM_RULES_MPI;
+const std::string kProgram = FEM_BIN "/" FEM_RULES_MPI;
 const std::string kMpirun = "timeout 60 mpirun --allow-run-as-root --oversubscribe --bind-to none -n ";
 
 std::string line_of_rank(const std::string& output, int rank) {

@@ -12,7 +12,7 @@ namespace {
 Schedule beside(const std::string& name) {
   ir::DiagnosticSink sink;
   const auto fail = [&](std::string message) { sink.error({}, std::move(message)); };
-  auto result = load_schedule(std::string(FEM_TEST_DATA) + "/schedules/" + name + ".yaml", {}, fail, sink);
+  auto result = load_schedule(std::string(FEM_TEST_DATA "/schedules/") + name + ".yaml", {}, fail, sink);
   if (!result) throw std::runtime_error(sink.text());
   return std::move(*result);
 }

@@ -45,7 +45,7 @@ std::string golden_text(const std::vector<Action>& actions) {
 
 // "pp=2 m=4 rank=1: actions"
 void compare_golden(const std::string& file, Order (*order)(int p, int m)) {
-  std::ifstream in(std::string(FEM_TEST_DATA) + "/golden/" + file);
+  std::ifstream in(std::string(FEM_TEST_DATA "/golden/") + file);
   std::map<std::pair<int, int>, ir::Plan> plans;
   int lines = 0;
   for (std::string line; std::getline(in, line);) {

@@ -42,8 +42,9 @@ class SafetensorsPackage : public ::testing::Test {
     for (const bool tied : {false, true}) {
       testing::save(*folder / (tied ? "tied" : "untied"), testing::small_settings(tied), 20, 3, 1);
     }
-    const std::string script = std::string(FEM_TEST_DATA) + "/safetensors_reference.py";
-    status = std::system(("'" FEM_PYTHON "' -B '" + script + "' '" + folder->path().string() + "'").c_str());
+    const std::string command =
+        "'" FEM_PYTHON "' -B '" FEM_TEST_DATA "/safetensors_reference.py' '" + folder->path().string() + "'";
+    status = std::system(command.c_str());
   }
   static void TearDownTestSuite() { folder.reset(); }
 
