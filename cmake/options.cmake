@@ -32,8 +32,8 @@ target_compile_options(fem_options INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(fem_options INTERFACE -fpch-preprocess)  # ccache needs it to see through a precompiled header
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # GCC 12 reports std::string's own operator+ under C++20 (GCC bugs 105329 and 105651), depending on the length of the
-    # literals: whether a clone builds must not depend on its path.
+    # GCC 12 reports std::string's own operator+ under C++20 (GCC bugs 105329 and 105651), depending on the length of
+    # the literals: whether a clone builds must not depend on its path.
     target_compile_options(fem_options INTERFACE -Wno-restrict -Wno-array-bounds)
   endif()
 endif()
