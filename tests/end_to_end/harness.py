@@ -114,11 +114,12 @@ class EndToEnd(unittest.TestCase):
         cls.count += 1
         return cls.folder / f"{cls.count}{suffix}"
 
-    def plan(self, *settings):
-        """femc plan with overrides, "parallel.pp=2" and so on."""
+    def plan(self, *settings, passes=None):
+        """femc plan with overrides, "parallel.pp=2" and so on, and a pipeline other than the default one."""
         out = self.fresh(".plan")
-        sets = [word for setting in settings for word in ("--set", setting)]
-        done = subprocess.run([BIN / "femc", "plan", self.config, "-o", out, *sets], capture_output=True, text=True,
+        words = [word for setting in settings for word in ("--set", setting)]
+        words += ["--passes", passes] if passes else []
+        done = subprocess.run([BIN / "femc", "plan", self.config, "-o", out, *words], capture_output=True, text=True,
                               timeout=60, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return out

@@ -54,6 +54,15 @@ class Layouts(EndToEnd):
             with self.subTest(schedule=name):
                 self.assert_same(self.train(self.plan("parallel.pp=2", f"schedule.name={name}")), reference)
 
+    def test_weight_gradients_that_run_later_have_the_same_bits(self):
+        for schedule in ("1f1b", "zb_h1", "dualpipe_v"):
+            layout = ("parallel.pp=2", f"schedule.name={schedule}", "model.tied=" + str(schedule == "1f1b").lower())
+            reference = self.train(self.plan(*layout))
+            for distance in (1, 3):
+                with self.subTest(schedule=schedule, distance=distance):
+                    passes = f"defer_weights{{distance={distance}}},communication"
+                    self.assert_same(self.train(self.plan(*layout, passes=passes)), reference)
+
     def test_replicas_agree(self):
         one = self.train(self.plan())
         for dp in (2, 4):
