@@ -6,6 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "compiler/command_support.hpp"
+#include "compiler/division.hpp"
+#include "compiler/forecast.hpp"
 #include "ir/units.hpp"
 
 namespace fem::compiler {
@@ -33,17 +35,32 @@ std::string units_text(const ir::Settings& settings, const ir::Stage& stage) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// How the blocks were divided, and what that leaves on the rank with the most work.
+std::string division_text(const ir::Plan& plan) {
+  const auto& parallel = plan.settings.parallel;
+  std::string how = "by hand";
+  if (parallel.layers_per_stage.empty()) {
+    how = parallel.division == "even"  ? "even"
+          : parallel.profile.empty() ? "by arithmetic"
+                                     : fmt::format("by cost on {}", parallel.profile);
+  }
+  const HeaviestRank heaviest = heaviest_rank(arithmetic_shares(plan));
+  return fmt::format("{}; rank {} has most of the arithmetic: {:.2f}%, {:.3f} times the mean", how, heaviest.rank,
+                     100 * heaviest.share, heaviest.over_mean);
+}
+
 std::string summary(const ir::Plan& plan) {
   const ir::Settings& s = plan.settings;
   std::string text = fmt::format(
       "model      {}, {} layers, hidden {}, {} heads, vocab {}{}, {} parameters\n"
       "mesh       pp={} dp={} tp={} cp={}: {} ranks\n"
       "batch      {} sequences of {} tokens, {} a microbatch, {} microbatches a step\n"
-      "schedule   {}, level {}\n",
+      "schedule   {}, level {}\n"
+      "division   {}\n",
       s.model.family, s.model.layers, s.model.hidden, s.model.heads, s.model.vocab, s.model.tied ? " (tied)" : "",
       ir::parameter_count(s), s.parallel.pp, s.parallel.dp, s.parallel.tp, s.parallel.cp,
       s.parallel.pp * s.parallel.dp * s.parallel.tp * s.parallel.cp, s.batch.global, s.batch.seq_len, s.batch.micro,
-      ir::microbatches(s), s.schedule.name, ir::name(plan.level));
+      ir::microbatches(s), s.schedule.name, ir::name(plan.level), division_text(plan));
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     text += fmt::format("stage {:<4} pipeline rank {}: {}\n", i, plan.stages[i].pp, units_text(s, plan.stages[i]));
   }

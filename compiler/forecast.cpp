@@ -101,6 +101,25 @@ std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& progra
   return result;
 }
 
+HeaviestRank heaviest_rank(std::span<const double> work) {
+  HeaviestRank result;
+  double sum = 0;
+  for (std::size_t r = 0; r < work.size(); ++r) {
+    sum += work[r];
+    if (work[r] > work[result.rank]) result.rank = r;
+  }
+  if (sum <= 0) return result;
+  result.share = work[result.rank] / sum;
+  result.over_mean = result.share * static_cast<double>(work.size());
+  return result;
+}
+
+HeaviestRank heaviest_rank(const passes::Simulation& simulation) {
+  std::vector<double> busy;
+  for (const passes::RankTimes& rank : simulation.ranks) busy.push_back(rank.busy);
+  return heaviest_rank(busy);
+}
+
 std::string seconds_text(double seconds) {
   constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
       {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
@@ -135,7 +154,9 @@ std::string forecast_text(const ir::Plan& plan, const ir::Program& program, cons
   text += fmt::format("tokens/s    {:.4g}, MFU {:.2f}% ({:.4g} operations a token, peak {:.4g} a second and rank)\n",
                       rate.tokens_per_second, 100 * rate.mfu, rate.operations_per_token,
                       profile.matmul_peak(passes::number_format(plan.settings)));
-  text += fmt::format("ideal       {} (the busiest rank's work)\n", seconds_text(simulation.ideal));
+  const HeaviestRank heaviest = heaviest_rank(simulation);
+  text += fmt::format("ideal       {} (the work of rank {}, the busiest: {:.3f} times the mean)\n",
+                      seconds_text(simulation.ideal), heaviest.rank, heaviest.over_mean);
   text += bubble_line("makespan", simulation.makespan, simulation.makespan_bubble());
   text += bubble_line("stage span", simulation.stage_span, simulation.stage_span_bubble());
   return text + rank_table(plan, program, forecast) + traffic_text(forecast);

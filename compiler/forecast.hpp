@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,15 @@ struct Forecast {
 // Empty after an error: the plan cannot be priced, or it blocks. The plan must be verified.
 std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& program, passes::HardwareProfile profile,
                                  passes::Communication communication, ir::DiagnosticSink& sink);
+
+// The rank with the most work, which bounds the step from below: its share of the work of all ranks, and its work over
+// the mean of the ranks.
+struct HeaviestRank {
+  std::size_t rank = 0;
+  double share = 0, over_mean = 0;
+};
+HeaviestRank heaviest_rank(std::span<const double> work);
+HeaviestRank heaviest_rank(const passes::Simulation& simulation);  // by time in compute actions
 
 // What `femc simulate` prints, for people and for programs. Keys of the JSON are stable; docs/simulation.md lists them.
 std::string forecast_text(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast);

@@ -72,6 +72,7 @@ std::string forecast_json(const ir::Plan& plan, const ir::Program& program, cons
   const passes::Simulation& simulation = forecast.simulation;
   const passes::Throughput& rate = forecast.throughput;
   const bool serial = forecast.communication == passes::Communication::Rendezvous;
+  const HeaviestRank heaviest = heaviest_rank(simulation);
   const Json json = {{"program", program.name},
                      {"profile", forecast.costs->profile().name},
                      {"communication", serial ? "rendezvous" : "asynchronous"},
@@ -86,6 +87,8 @@ std::string forecast_json(const ir::Plan& plan, const ir::Program& program, cons
                      {"operations_per_token", rate.operations_per_token},
                      {"mfu", rate.mfu},
                      {"ideal_seconds", simulation.ideal},
+                     {"heaviest_rank",
+                      {{"rank", heaviest.rank}, {"share", heaviest.share}, {"over_mean", heaviest.over_mean}}},
                      {"makespan", span(simulation.makespan, simulation.makespan_bubble())},
                      {"stage_span", span(simulation.stage_span, simulation.stage_span_bubble())},
                      {"ranks", ranks(plan, program, forecast)},

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "compiler/division.hpp"
 #include "compiler/programs.hpp"
 #include "compiler/sizes.hpp"
 #include "compiler/support.hpp"
@@ -94,7 +95,7 @@ std::optional<ir::Plan> make_plan(const Configuration& configuration, const Sche
   const auto sizes = bind_schedule(configuration, schedule, sink);
   if (!sizes) return std::nullopt;
   const Placement placement = schedule.place(*sizes);
-  const auto blocks = divide_layers(configuration, placement.p * placement.v, sink);
+  const auto blocks = divide_model(configuration, placement, sink);
   if (!blocks) return std::nullopt;
   const auto order = generate_order(schedule, *sizes, sink);
   if (!order) {

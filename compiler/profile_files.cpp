@@ -22,8 +22,8 @@ std::vector<std::string> profile_names(const ProfileFolders& folders) {
 }
 
 std::optional<passes::HardwareProfile> load_profile(const std::string& name, const ProfileFolders& folders,
+                                                    const std::function<void(std::string)>& report,
                                                     ir::DiagnosticSink& sink) {
-  const ir::SourceLocation where{"--profile", 0, 0};
   fs::path path;
   if (name.find('/') != std::string::npos || name.ends_with(".yaml")) {
     path = name;
@@ -37,17 +37,23 @@ std::optional<passes::HardwareProfile> load_profile(const std::string& name, con
   if (path.empty()) {
     const std::vector<std::string> names = profile_names(folders);
     const std::vector<std::string_view> views(names.begin(), names.end());
-    sink.error(where, fmt::format("there is no profile '{}'{}; available: {} (or a path to a .yaml file)", name,
-                                  ir::did_you_mean(name, views), fmt::join(names, ", ")));
+    report(fmt::format("there is no profile '{}'{}; available: {} (or a path to a .yaml file)", name,
+                       ir::did_you_mean(name, views), fmt::join(names, ", ")));
     return std::nullopt;
   }
   std::string reason;
   auto text = read_text_file(path, reason);
   if (!text) {
-    sink.error(where, fmt::format("cannot read the profile '{}': {}", path.string(), reason));
+    report(fmt::format("cannot read the profile '{}': {}", path.string(), reason));
     return std::nullopt;
   }
   return read_profile(std::make_shared<const ir::SourceText>(path.string(), std::move(*text)), sink);
+}
+
+std::optional<passes::HardwareProfile> load_profile(const std::string& name, const ProfileFolders& folders,
+                                                    ir::DiagnosticSink& sink) {
+  const auto report = [&sink](std::string message) { sink.error({"--profile", 0, 0}, std::move(message)); };
+  return load_profile(name, folders, report, sink);
 }
 
 }  // namespace fem::compiler

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,13 @@ std::vector<std::string> profile_names(const ProfileFolders& folders);
 // The profile that is meant where none is named.
 inline constexpr std::string_view kDefaultProfile = "laptop-cpu";
 
-// A name that contains '/' or ends in .yaml is a path, any other a file of the folders. An unknown name is an error
-// with the nearest one and those that exist.
+// A name that contains '/' or ends in .yaml is a path, any other a file of the folders. `report` receives the reason
+// why no file was found or read, with the nearest name and those that exist.
+std::optional<passes::HardwareProfile> load_profile(const std::string& name, const ProfileFolders& folders,
+                                                    const std::function<void(std::string)>& report,
+                                                    ir::DiagnosticSink& sink);
+
+// The same for the argument of --profile, where such an error is reported.
 std::optional<passes::HardwareProfile> load_profile(const std::string& name, const ProfileFolders& folders,
                                                     ir::DiagnosticSink& sink);
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "compiler/division.hpp"
 #include "compiler/programs.hpp"
 #include "compiler/sizes.hpp"
 #include "compiler/support.hpp"
@@ -205,7 +206,7 @@ std::optional<ir::Plan> stage_level_plan(const TorchFile& file, const TorchShape
   schedule.name = std::filesystem::path(file.source->file()).filename().string();
   schedule.placement = placement->kind;
   if (!check_support(configuration, schedule, sink)) return std::nullopt;
-  const auto blocks = divide_layers(configuration, placement->stages(), sink);
+  const auto blocks = divide_model(configuration, *placement, sink);
   if (!blocks) return std::nullopt;
 
   ir::Plan plan;

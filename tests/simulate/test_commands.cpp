@@ -64,6 +64,8 @@ TEST_F(Simulate, JsonSaysTheClosedForms) {
   EXPECT_NEAR(result["step_seconds"], 33, 1e-6);
   EXPECT_NEAR(result["tokens_per_second"], 8 * 16 / 33.0, 1e-6);
   EXPECT_NEAR(result["ideal_seconds"], 24, 1e-6);
+  EXPECT_NEAR(result["heaviest_rank"]["share"], 0.25, 1e-9);  // four ranks with the same work
+  EXPECT_NEAR(result["heaviest_rank"]["over_mean"], 1, 1e-9);
   EXPECT_NEAR(result["makespan"]["seconds"], 33, 1e-6);
   EXPECT_NEAR(result["makespan"]["bubble_over_ideal"], 3 / 8.0, 1e-6);
   EXPECT_NEAR(result["makespan"]["bubble_over_total"], 3 / 11.0, 1e-6);
