@@ -16,6 +16,7 @@ using namespace fem::compiler;
 struct Femc {
   PlanArguments plan;
   ShowArguments show;
+  LintArguments lint;
   TimelineArguments timeline;
   SimulateArguments simulate;
   ImportArguments import;
@@ -60,6 +61,17 @@ void add_check(CLI::App& app, Femc& femc) {
   CLI::App* command = app.add_subcommand("check", "parse and verify a plan");
   command->add_option("plan", femc.check, "plan file")->required();
   command->callback([&femc] { femc.code = check_command(femc.check, femc.streams); });
+}
+
+void add_lint(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("lint", "check schedule files over a grid of sizes");
+  LintArguments& lint = femc.lint;
+  command->add_option("file", lint.files, "schedule file: a name or a path")->required();
+  command->add_option("--p", lint.grid.p, "pipeline ranks: 1..4,8")->capture_default_str();
+  command->add_option("--m", lint.grid.m, "microbatches: expressions of p and v")->capture_default_str();
+  command->add_option("--v", lint.grid.v, "chunks; without it the first few that the file takes");
+  command->add_option("--seconds", lint.grid.seconds, "begin no new point after so long")->capture_default_str();
+  command->callback([&femc] { femc.code = lint_command(femc.lint, femc.folders, femc.streams); });
 }
 
 void add_timeline(CLI::App& app, Femc& femc) {
@@ -165,6 +177,7 @@ int main(int argc, char** argv) {
   add_replay(app, femc);
   add_show(app, femc);
   add_check(app, femc);
+  add_lint(app, femc);
   add_timeline(app, femc);
   add_simulate(app, femc);
   add_import(app, femc);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/schedule_files.hpp"
+#include "compiler/schedule_lint.hpp"
 
 namespace fem::compiler {
 
@@ -45,6 +46,13 @@ int show_command(const ShowArguments& arguments, Streams streams);
 
 // femc check PLAN: parses and verifies; one line says what the plan holds.
 int check_command(const std::string& plan, Streams streams);
+
+// femc lint FILE...: schedule files alone, over a grid of sizes. kDiagnosed where one has a fault.
+struct LintArguments {
+  std::vector<std::string> files;  // names or paths, as schedule.name
+  LintGrid grid;
+};
+int lint_command(const LintArguments& arguments, const ScheduleFolders& folders, Streams streams);
 
 // femc simulate PLAN: time, throughput, memory and traffic of a program on a machine.
 struct SimulateArguments {

@@ -29,6 +29,10 @@ class Expression {
   std::optional<std::int64_t> evaluate(std::span<const std::int64_t> values, ir::DiagnosticSink& sink) const;
 
   const std::string& text() const { return text_.text(); }
+  ir::SourceLocation where() const {
+    const Position at = text_.at(0);
+    return {text_.source()->file(), at.line, at.column};
+  }
   // Reports at the start of the expression.
   void error(ir::DiagnosticSink& sink, std::string message) const { text_.error(sink, 0, std::move(message)); }
 

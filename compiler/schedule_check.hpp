@@ -1,6 +1,8 @@
 // Closed forms of a schedule file against the simulated order.
 #pragma once
 
+#include <span>
+
 #include "compiler/schedule.hpp"
 
 namespace fem::compiler {
@@ -18,8 +20,13 @@ struct OrderMeasures {
 std::optional<OrderMeasures> measure_order(const Order& order, const Placement& placement, std::int64_t m,
                                            const OrderCosts& costs, ir::DiagnosticSink& sink);
 
-// Evaluates every `check` whose `when` holds; a difference is an error at its `equals`. The number of comparisons that
-// were made, or nothing after an error. The schedule's conditions must hold for `sizes`.
+// Evaluates every `check` whose `when` holds against an order of `sizes`; a difference is an error at its `equals`.
+// Adds the comparisons of each check to `compared`, one entry for each. False after an error.
+bool check_closed_forms(const Schedule& schedule, const ScheduleCase& sizes, const Order& order,
+                        const OrderCosts& costs, std::span<int> compared, ir::DiagnosticSink& sink);
+
+// The same for the order that the schedule generates, whose conditions must hold for `sizes`. The number of
+// comparisons, or nothing after an error.
 std::optional<int> check_schedule(const Schedule& schedule, const ScheduleCase& sizes, const OrderCosts& costs,
                                   ir::DiagnosticSink& sink);
 
