@@ -3,6 +3,7 @@
 # The caller has set -euo pipefail.
 #
 #   fem_bootstrap            Debian packages and the virtual environment; sets FEM_VENV, FEM_CACHE
+#   fem_add_test_packages    Python packages that only tests need, into the virtual environment
 #   fem_build PRESET TARGET...  configures build/PRESET and builds the targets (none: everything)
 #
 # Everything that outlives a clone is in one folder, ${XDG_CACHE_HOME:-$HOME/.cache}/femtotron: the virtual environment
@@ -11,6 +12,7 @@
 FEM_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 FEM_PACKAGES=$FEM_ROOT/cmake/packages.txt
 FEM_REQUIREMENTS=$FEM_ROOT/cmake/requirements.txt
+FEM_TEST_REQUIREMENTS=$FEM_ROOT/cmake/test_requirements.txt
 
 fem_say() { printf 'femtotron: %s\n' "$*"; }
 fem_die() {
@@ -77,18 +79,13 @@ fem_make_venv() {
   } | sha256sum | cut -c1-16)
   FEM_VENV=$FEM_CACHE/venv-$hash
   [ ! -e "$FEM_VENV/complete" ] || return 0
-  exec 7>"$FEM_CACHE/venv.lock"
-  flock -n 7 || {
-    fem_say "waiting for another run that installs $FEM_VENV"
-    flock 7
-  }
+  fem_lock_venv
   if [ ! -e "$FEM_VENV/complete" ]; then
     fem_say "installing the virtual environment $FEM_VENV (torch and its dependencies, about 5 GB, some minutes)"
     log=$FEM_CACHE/pip.log
     rm -rf "$FEM_VENV"
     "$python" -m venv "$FEM_VENV" >"$log" 2>&1 || fem_die "Python's venv is missing or broken: see $log"
-    "$FEM_VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off --retries 5 \
-      -r "$FEM_REQUIREMENTS" >>"$log" 2>&1 || fem_die "$(fem_pip_failure "$log")"
+    fem_pip_install -r "$FEM_REQUIREMENTS" >>"$log" 2>&1 || fem_die "$(fem_pip_failure "$FEM_REQUIREMENTS" "$log")"
     [ -e "$(echo "$FEM_VENV"/lib/python3*/site-packages/torch/lib/libtorch_cpu.so)" ] ||
       fem_die "LibTorch is missing in $FEM_VENV after its installation: see $log"
     sync -f "$FEM_VENV" && touch "$FEM_VENV/complete"
@@ -96,11 +93,40 @@ fem_make_venv() {
   exec 7>&-
 }
 
-# One line for a failed pip: the requirement that it names, or the log.
+# Tests alone need these: a marker of their own, so that a change of them does not install LibTorch again. Both lists go
+# to pip, which then leaves the pinned packages as they are.
+fem_add_test_packages() {
+  local hash log=$FEM_CACHE/pip.log
+  hash=$(sha256sum <"$FEM_TEST_REQUIREMENTS" | cut -c1-16)
+  [ ! -e "$FEM_VENV/tests-$hash" ] || return 0
+  fem_lock_venv
+  if [ ! -e "$FEM_VENV/tests-$hash" ]; then
+    fem_say "installing the tests' Python packages into $FEM_VENV"
+    fem_pip_install -r "$FEM_REQUIREMENTS" -r "$FEM_TEST_REQUIREMENTS" >"$log" 2>&1 ||
+      fem_die "$(fem_pip_failure "$FEM_TEST_REQUIREMENTS" "$log")"
+    sync -f "$FEM_VENV" && touch "$FEM_VENV/tests-$hash"
+  fi
+  exec 7>&-
+}
+
+# Holds file descriptor 7 while this run installs.
+fem_lock_venv() {
+  exec 7>"$FEM_CACHE/venv.lock"
+  flock -n 7 || {
+    fem_say "waiting for another run that installs into $FEM_VENV"
+    flock 7
+  }
+}
+
+fem_pip_install() {
+  "$FEM_VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off --retries 5 "$@"
+}
+
+# One line for a failed pip: the file of the requirements, the requirement that it names, or the log.
 fem_pip_failure() {
   local line
-  line=$(grep -m1 -E '^ERROR: (No matching distribution|Could not install|.*No space)' "$1" || true)
-  printf 'Python packages of cmake/requirements.txt cannot be installed: %s (see %s)' "${line#ERROR: }" "$1"
+  line=$(grep -m1 -E '^ERROR: (No matching distribution|Cannot install|Could not install|.*No space)' "$2" || true)
+  printf 'Python packages of %s cannot be installed: %s (see %s)' "${1#"$FEM_ROOT/"}" "${line#ERROR: }" "$2"
 }
 
 fem_bootstrap() {

@@ -9,6 +9,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../cmake/bootstrap.sh"
 
 fem_bootstrap
+fem_add_test_packages
 cd "$FEM_ROOT"
 
 if [ $# = 0 ]; then

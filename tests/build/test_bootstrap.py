@@ -137,6 +137,30 @@ class Bootstrap(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
         self.assertIn("No matching distribution found for femtotron-no-such-package==1.0", result.stderr)
 
+    def add_test_packages(self, requirements, pip):
+        """Adds them to an environment whose python is a stand-in."""
+        (self.path / "venv/bin").mkdir(parents=True, exist_ok=True)
+        python = self.path / "venv/bin/python"
+        python.write_text(f'#!/usr/bin/bash\necho "pip $*" >> {self.calls}\n{pip}\n')
+        python.chmod(python.stat().st_mode | stat.S_IXUSR)
+        (self.path / "test_requirements.txt").write_text(requirements)
+        return self.run_bootstrap(f"FEM_TEST_REQUIREMENTS={self.path}/test_requirements.txt; FEM_CACHE={self.path}; "
+                                  f"FEM_VENV={self.path}/venv; fem_add_test_packages; echo fine")
+
+    def test_packages_of_tests_are_added_once_for_each_list(self):
+        for requirements, calls in (("a==1\n", 1), ("a==1\n", 1), ("a==2\n", 2)):
+            result = self.add_test_packages(requirements, "true")
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            self.assertTrue(result.stdout.endswith("fine\n"))
+            self.assertEqual(self.calls.read_text().count("pip -m"), calls)
+        self.assertRegex(self.calls.read_text(), "-r [^ ]*/requirements.txt -r [^ ]*/test_requirements.txt")
+
+    def test_packages_of_tests_that_contradict_the_others_are_an_error(self):
+        result = self.add_test_packages("numpy==1\n", "echo 'ERROR: Cannot install numpy==1 and numpy==2'; exit 1")
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn("test_requirements.txt cannot be installed: Cannot install numpy==1 and numpy==2", result.stderr)
+        self.assertEqual([p.name for p in (self.path / "venv").iterdir()], ["bin"])
+
 
 if __name__ == "__main__":
     unittest.main()
