@@ -118,7 +118,7 @@ std::vector<SlotRow> list_schedule(const std::vector<SlotRow>& grid, const Place
   return result;
 }
 
-// Moves operations into earlier free slots, in the order of their slots.
+// Moves operations of the first slots into earlier free ones, in the order of their slots.
 class Mover {
  public:
   Mover(std::vector<SlotRow>& rows, const Placement& placement, std::int64_t m, const std::vector<int>& caps)
@@ -137,9 +137,9 @@ class Mover {
     }
   }
 
-  void run() {
+  void run(std::size_t slots) {
     const std::size_t length = std::ranges::max(rows_, {}, &SlotRow::size).size();
-    for (std::size_t t = 0; t < length; ++t) {
+    for (std::size_t t = 0; t < std::min(length, slots); ++t) {
       for (std::size_t r = 0; r < rows_.size(); ++r) {
         if (t < rows_[r].size() && rows_[r][t]) move(r, t);
       }
@@ -272,11 +272,13 @@ Order squeeze(const std::vector<SlotRow>& grid, const Placement& placement, std:
   std::vector<int> caps;
   for (const SlotRow& row : grid) caps.push_back(peak(row));
   std::vector<SlotRow> best = list_schedule(grid, placement, m);
+  const auto warm_up = static_cast<std::size_t>(2 * placement.stages());
   for (int round = 0; round < kMaxRounds; ++round) {
     std::vector<SlotRow> rows = best;
-    Mover(rows, placement, m, caps).run();
+    Mover(rows, placement, m, caps).run(warm_up);
     rows = run_eagerly(order_of(rows), placement, m);
-    if (length(rows) > length(best)) break;
+    const bool better = round == 0 ? length(rows) <= length(best) : length(rows) < length(best);
+    if (!better) break;
     best = std::move(rows);
   }
   return order_of(best);

@@ -30,12 +30,13 @@ std::string causality_fault(const std::vector<SlotRow>& grid, const Placement& p
 
 // Squeezes the grid (arXiv 2405.15362, section 3: repeat, squeeze, reorder), every operation taking one slot:
 //   1. list scheduling: a rank runs the ready operation that the grid has first. Forwards keep the grid's order and
-//   never
-//      exceed the grid's peak in flight of that rank; a weight gradient runs where nothing else is ready, or when its
-//      turn comes while a forward waits for memory. Every operation's dependences and the memory for it stand earlier
-//      in the grid, so this cannot block.
-//   2. operations move into earlier free slots as long as dependences and the peak allow, then the ranks run eagerly;
-//      repeated until nothing gets shorter.
+//      never exceed the grid's peak in flight of that rank; a weight gradient runs where nothing else is ready, or when
+//      its turn comes while a forward waits for memory. Every operation's dependences and the memory for it stand
+//      earlier in the grid, so this cannot block.
+//   2. operations of the warm-up move into earlier free slots as long as dependences and the peak allow, then the ranks
+//      run eagerly; repeated as long as this gets shorter. The warm-up is what a microbatch takes there and back, one
+//      slot a stage and direction: moves behind it fill the steady state's gaps, which makes nothing shorter in unit
+//      slots and much longer where an input gradient takes more time than a weight gradient.
 Order squeeze(const std::vector<SlotRow>& grid, const Placement& placement, std::int64_t m);
 
 }  // namespace fem::compiler
