@@ -12,14 +12,14 @@ class Automatic {
   Automatic(int p, std::int64_t m, const SearchCosts& costs, SearchChoices choices)
       : p_(p), m_(m), costs_(costs), choices_(choices), ranks_(static_cast<std::size_t>(p)) {}
 
-  std::optional<KindRows> build() {
+  std::optional<StepRows> build() {
     warm_up();
     for (std::int64_t round = 1; round < m_ && fits_; ++round) {
       forwards(choose_forwards());
       for (int r = p_ - 1; r >= 0; --r) backward(r);
     }
     if (!fits_) return std::nullopt;
-    KindRows rows;
+    StepRows rows;
     for (int r = 0; r < p_; ++r) {
       while (at(r).weights < m_) put(r, OpKind::W);
       rows.push_back(std::move(at(r).row));
@@ -29,7 +29,7 @@ class Automatic {
 
  private:
   struct Rank {
-    KindRow row;
+    StepRow row;
     std::int64_t clock = 0, memory = 0, bubble = 0;
     std::int64_t forwards = 0, inputs = 0, weights = 0;
     std::vector<std::int64_t> forward_ends, input_ends;
@@ -50,7 +50,7 @@ class Automatic {
     if (rank.forwards > 0) rank.bubble += start - rank.clock;
     rank.clock = start + costs_.time(kind);
     rank.memory += costs_.memory(kind);
-    rank.row.push_back(kind);
+    rank.row.push_back({kind});
     switch (kind) {
       case OpKind::F:
         ++rank.forwards;
@@ -177,7 +177,7 @@ class Automatic {
 
 }  // namespace
 
-std::optional<KindRows> automatic_rows(int p, std::int64_t m, const SearchCosts& costs, SearchChoices choices) {
+std::optional<StepRows> automatic_rows(int p, std::int64_t m, const SearchCosts& costs, SearchChoices choices) {
   return Automatic(p, m, costs, choices).build();
 }
 

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "compiler/profile_reader.hpp"
+#include "compiler/priced_times.hpp"
 #include "compiler/sizes.hpp"
 #include "ir/units.hpp"
 #include "passes/cost_model.hpp"
@@ -199,13 +199,7 @@ std::optional<std::vector<std::int64_t>> divide_model(const Configuration& confi
     return std::nullopt;
   }
   std::optional<passes::HardwareProfile> profile;
-  if (!parallel.profile.empty()) {
-    const auto report = [&](std::string message) {
-      configuration.error(sink, {"parallel.profile"}, std::move(message));
-    };
-    profile = load_profile(parallel.profile, default_profile_folders(), report, sink);
-    if (!profile) return std::nullopt;
-  }
+  if (!load_named_profile(configuration, profile, sink)) return std::nullopt;
   const DivisionCosts costs = division_costs(configuration.settings(), profile ? &*profile : nullptr);
   return divide_by_cost(layers, placement, costs);
 }

@@ -7,13 +7,14 @@ namespace fem::compiler {
 std::span<const OrderKind> order_kinds() {
   static constexpr std::array kKinds = {
       OrderKind{"phases", "a list of {repeat, do}: each rank repeats operations, counters advance by themselves", true,
-                read_phases},
-      OrderKind{"priority", "list scheduling: a free rank runs the first ready operation, under caps", false,
+                false, read_phases},
+      OrderKind{"priority", "list scheduling: a free rank runs the first ready operation, under caps", false, false,
                 read_priority},
       OrderKind{"pattern", "a period and offsets of every operation in unit slots, squeezed under its own peak", false,
-                read_pattern},
-      OrderKind{"search", "the least stage span under a memory cap, from the costs of operations", false, read_search},
-      OrderKind{"table", "one text per rank with every operation, as in 0F0 0F1 0B0 0B1", false, read_table},
+                false, read_pattern},
+      OrderKind{"search", "the least stage span under a memory cap, from the costs of operations", false, true,
+                read_search},
+      OrderKind{"table", "one text per rank with every operation, as in 0F0 0F1 0B0 0B1", false, false, read_table},
   };
   return kKinds;
 }

@@ -13,15 +13,17 @@ namespace fem::compiler {
 // Where an order is read from: the file, what stands under the order's key, and what the file said before.
 struct OrderSource {
   const YamlFile& file;
-  const YAML::Node& node;    // the value of the order's key
-  const YAML::Node* walk;    // the value of the key `walk`, or null
-  const Schedule& schedule;  // all but the order
+  const YAML::Node& node;                                 // the value of the order's key
+  const YAML::Node* walk;                                 // the value of the key `walk`, or null
+  const Schedule& schedule;                               // all but the order
+  std::shared_ptr<const OrderGenerator> start = nullptr;  // of `search`: the order beside it, or null
 };
 
 // A row: the key of the schedule file, and the function that reads what stands under it (null after diagnosed errors).
 struct OrderKind {
   std::string_view key, doc;
-  bool walks;  // the key `walk` may stand beside it
+  bool walks;     // the key `walk` may stand beside it
+  bool improves;  // may stand beside another and begin with its order
   std::shared_ptr<const OrderGenerator> (*read)(const OrderSource& source, ir::DiagnosticSink& sink);
 };
 std::span<const OrderKind> order_kinds();

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "compiler/division.hpp"
+#include "compiler/priced_times.hpp"
 #include "compiler/programs.hpp"
 #include "compiler/sizes.hpp"
 #include "compiler/support.hpp"
@@ -72,7 +73,10 @@ std::optional<ScheduleCase> bind_schedule(const Configuration& configuration, co
   sizes.p = static_cast<int>(configuration.settings().parallel.pp);
   sizes.m = ir::microbatches(configuration.settings());
   sizes.v = *chunks;
-  const auto scope = parameter_scope(schedule, sizes.p, sizes.m, sizes.v, *given, sink);
+  std::optional<passes::HardwareProfile> profile;
+  if (!load_named_profile(configuration, profile, sink)) return std::nullopt;
+  const PricedTimes times = price_times(configuration.settings(), schedule.place(sizes), profile ? &*profile : nullptr);
+  const auto scope = parameter_scope(schedule, sizes.p, sizes.m, sizes.v, *given, sink, times);
   if (!scope) return std::nullopt;
   sizes.parameters.assign(scope->begin() + 3, scope->end());
   return sizes;

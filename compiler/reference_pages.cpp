@@ -187,7 +187,7 @@ std::string schedule_section(const Schedule& schedule) {
       fmt::format("\n## {}\n\n{}\n\n- placement {}, {}, backward {}\n", schedule.name, schedule.reference,
                   compiler::name(schedule.placement), chunks_text(schedule.chunks), schedule.split ? "split" : "whole");
   for (const ScheduleParameter& parameter : schedule.parameters) {
-    text += fmt::format("- parameter `{}`, default `{}`\n", parameter.name, parameter.value.text());
+    text += fmt::format("- parameter `{}`, default `{}`\n", parameter.name, parameter.default_text());
   }
   for (const ScheduleRequire& require : schedule.require) text += fmt::format("- needs `{}`\n", require.that.text());
   for (const ScheduleCheck& check : schedule.check) {

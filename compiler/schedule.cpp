@@ -1,5 +1,6 @@
 #include "compiler/schedule.hpp"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -11,6 +12,10 @@ namespace {
 // Order of enum Measure.
 constexpr std::array<std::string_view, 5> kMeasures = {"peak_in_flight", "makespan", "stage_span", "makespan_bubble",
                                                        "stage_span_bubble"};
+
+constexpr std::array<std::string_view, 4> kPriced = {"F", "I", "W", "transfer"};
+constexpr std::array<PricedTime, 4> kPricedTimes = {&PricedTimes::forward, &PricedTimes::input, &PricedTimes::weight,
+                                                    &PricedTimes::transfer};
 
 // 100 million operations are 2 GB of actions.
 constexpr std::int64_t kMaxOperations = 100'000'000;
@@ -45,6 +50,15 @@ std::vector<std::int64_t> scope_of(const ScheduleCase& sizes) {
 std::span<const std::string_view> measure_names() { return kMeasures; }
 std::string_view name(Measure measure) { return kMeasures[static_cast<std::size_t>(measure)]; }
 
+std::span<const std::string_view> priced_names() { return kPriced; }
+PricedTime priced_time(int name) { return kPricedTimes[static_cast<std::size_t>(name)]; }
+
+std::string ScheduleParameter::default_text() const {
+  if (!priced) return value.text();
+  const auto found = std::ranges::find(kPricedTimes, priced);
+  return fmt::format("{{priced: {}}}", kPriced[static_cast<std::size_t>(found - kPricedTimes.begin())]);
+}
+
 std::vector<std::string_view> ScheduleNames::until(std::size_t end) const {
   return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(end)};
 }
@@ -62,11 +76,15 @@ std::optional<std::string> MessageTemplate::format(std::span<const std::int64_t>
 
 std::optional<std::vector<std::int64_t>> parameter_scope(const Schedule& schedule, int p, std::int64_t m, int v,
                                                          std::span<const std::optional<std::int64_t>> given,
-                                                         ir::DiagnosticSink& sink) {
+                                                         ir::DiagnosticSink& sink, const PricedTimes& times) {
   std::vector<std::int64_t> scope = {p, m, v};
+  bool own_unit = false;
+  for (std::size_t i = 0; i < given.size(); ++i) own_unit |= given[i] && schedule.parameters[i].priced;
+  const PricedTimes priced = own_unit ? PricedTimes{} : times;
   for (std::size_t i = 0; i < schedule.parameters.size(); ++i) {
+    const ScheduleParameter& parameter = schedule.parameters[i];
     std::optional<std::int64_t> value = i < given.size() ? given[i] : std::nullopt;
-    if (!value) value = schedule.parameters[i].value.evaluate(scope, sink);
+    if (!value) value = parameter.priced ? priced.*parameter.priced : parameter.value.evaluate(scope, sink);
     if (!value) return std::nullopt;
     scope.push_back(*value);
   }

@@ -32,9 +32,21 @@ struct ScheduleCase {
   std::vector<std::int64_t> parameters;
 };
 
+// What the planner knows of the model and the machine: the mean over all stages, in one unit.
+struct PricedTimes {
+  std::int64_t forward = 1, input = 1, weight = 1;  // of a stage and microbatch
+  std::int64_t transfer = 0;                        // of a stage's output to the next rank
+};
+using PricedTime = std::int64_t PricedTimes::*;
+std::span<const std::string_view> priced_names();  // "F", "I", "W", "transfer": in the order of the members
+PricedTime priced_time(int name);
+
 struct ScheduleParameter {
   std::string name;
-  Expression value;  // the default
+  Expression value;  // the default; without a meaning where it is a priced time
+  PricedTime priced = nullptr;
+
+  std::string default_text() const;  // as in the file: "2 * p", "{priced: F}"
 };
 struct ScheduleLet {
   std::string name;
@@ -106,10 +118,11 @@ struct Schedule {
 std::optional<Schedule> read_schedule(SourcePtr source, ir::DiagnosticSink& sink);
 
 // Values of p, m, v and the parameters, in scope order. `given` sets parameters by index; the others get their
-// defaults.
+// defaults, `{priced: F}` and the like from `times`. Where one of these is given, its unit is not known: the others are
+// then 1, 1, 1 and 0.
 std::optional<std::vector<std::int64_t>> parameter_scope(const Schedule& schedule, int p, std::int64_t m, int v,
                                                          std::span<const std::optional<std::int64_t>> given,
-                                                         ir::DiagnosticSink& sink);
+                                                         ir::DiagnosticSink& sink, const PricedTimes& times = {});
 
 // The first condition of `require` that does not hold, or null. Empty: a condition could not be evaluated.
 std::optional<const ScheduleRequire*> broken_requirement(const Schedule& schedule, const ScheduleCase& sizes,

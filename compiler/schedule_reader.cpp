@@ -124,17 +124,31 @@ class ScheduleReader {
     return !taken;
   }
 
+  // A parameter's default may be `{priced: F}`. True where the entry is a map, right or wrong.
+  bool read_priced(const YamlEntry& entry, std::vector<ScheduleParameter>& result) {
+    if (!entry.value.IsMap()) return false;
+    constexpr std::array<std::string_view, 1> kKeys = {"priced"};
+    const YamlMap map = read_map(file_, entry.value, fmt::format("parameter '{}'", entry.key), kKeys, sink_);
+    const YAML::Node* what = map.find("priced");
+    if (map.ok && !what) error(entry.value, "a default that is a map needs 'priced'");
+    const auto choice = what ? read_choice(file_, *what, "priced", priced_names(), sink_) : std::nullopt;
+    if (choice) result.push_back({entry.key, {}, priced_time(*choice)});
+    schedule_.names.all.push_back(entry.key);
+    return true;
+  }
+  static bool read_priced(const YamlEntry&, const std::vector<ScheduleLet>&) { return false; }
+
   // Each value sees what stands before it.
   template <class Named>
   void read_named(std::string_view key, std::string_view what, std::vector<Named>& result) {
     const YAML::Node* node = map_.find(key);
     if (!node) return;
     for (const YamlEntry& entry : read_open_map(file_, *node, key, sink_).entries) {
-      if (!valid_name(entry, what)) continue;
+      if (!valid_name(entry, what) || read_priced(entry, result)) continue;
       const auto text = read_scalar(file_, entry.value, fmt::format("{} '{}'", what, entry.key), sink_);
       const auto& names = schedule_.names;
       auto value = text ? Expression::parse(*text, names.until(names.all.size()), sink_) : std::nullopt;
-      if (value) result.push_back({entry.key, std::move(*value)});
+      if (value) result.emplace_back(Named{.name = entry.key, .value = std::move(*value)});
       schedule_.names.all.push_back(entry.key);
     }
   }
@@ -208,29 +222,35 @@ class ScheduleReader {
     }
   }
 
+  // One order, or an order and a search that begins with it.
   void read_order() {
-    const OrderKind* chosen = nullptr;
+    const OrderKind *chosen = nullptr, *search = nullptr;
     std::vector<std::string_view> keys;
     for (const OrderKind& kind : order_kinds()) {
       keys.push_back(kind.key);
       if (!map_.find(kind.key)) continue;
-      if (chosen) {
+      if (chosen && !kind.improves) {
         error(*map_.find(kind.key),
               fmt::format("a schedule has one order, but both '{}' and '{}' are here", chosen->key, kind.key));
         return;
       }
-      chosen = &kind;
+      (kind.improves ? search : chosen) = &kind;
     }
-    if (!chosen) {
+    if (!chosen && !search) {
       if (map_.ok) error(file_.root(), fmt::format("a schedule needs an order: one of {}", fmt::join(keys, ", ")));
       return;
     }
-    const YAML::Node& node = *map_.find(chosen->key);
-    const YAML::Node* walk = map_.find("walk");
-    if (walk && !chosen->walks) error(*walk, fmt::format("'walk' has no meaning beside '{}'", chosen->key));
-    schedule_.order_kind = chosen->key;
+    if (chosen) read_order(*chosen, nullptr);
+    if (search && (!chosen || schedule_.order)) read_order(*search, schedule_.order);
+  }
+
+  void read_order(const OrderKind& kind, std::shared_ptr<const OrderGenerator> start) {
+    const YAML::Node& node = *map_.find(kind.key);
+    const YAML::Node* walk = start ? nullptr : map_.find("walk");
+    if (walk && !kind.walks) error(*walk, fmt::format("'walk' has no meaning beside '{}'", kind.key));
+    schedule_.order_kind = kind.key;
     schedule_.order_at = file_.position(node);
-    schedule_.order = chosen->read({file_, node, walk, schedule_}, sink_);
+    schedule_.order = kind.read({file_, node, walk, schedule_, std::move(start)}, sink_);
   }
 
   const YamlFile& file_;

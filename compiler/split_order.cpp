@@ -33,47 +33,86 @@ std::int64_t SearchCosts::memory(OpKind kind) const {
   return 0;
 }
 
-SpanEvaluator::SpanEvaluator(int p, std::int64_t m, const SearchCosts& costs) : m_(m), costs_(costs) {
-  for (auto& ends : ends_) ends.resize(static_cast<std::size_t>(p) * static_cast<std::size_t>(m));
-  ranks_.resize(static_cast<std::size_t>(p));
-}
-
-void SpanEvaluator::run(const KindRows& rows, std::size_t r) {
-  Rank& rank = ranks_[r];
-  const KindRow& row = rows[r];
-  const std::size_t last = ranks_.size() - 1;
-  for (; rank.next < row.size(); ++rank.next) {
-    const OpKind kind = row[rank.next];
-    const std::int64_t i = rank.done[static_cast<std::size_t>(kind)];
-    std::int64_t start = rank.clock;
-    if (kind != OpKind::W) {
-      const bool forward = kind == OpKind::F;
-      if (!forward && end(true, r, i) < 0) return;  // its own forward comes later in the row: this blocks for good
-      if (forward ? r > 0 : r < last) {
-        const std::int64_t produced = end(forward, forward ? r - 1 : r + 1, i);
-        if (produced < 0) return;
-        start = std::max(start, produced + costs_.transfer);
+SpanEvaluator::SpanEvaluator(const Placement& placement, std::int64_t m, const SearchCosts& costs)
+    : slots_(static_cast<std::size_t>(placement.slots())),
+      work_(placement.slots() * m * (costs.forward + costs.input + costs.weight)) {
+  for (std::size_t kind = 0; kind < kOpKinds; ++kind) times_[kind] = costs.time(static_cast<OpKind>(kind));
+  const std::int64_t stages = placement.stages();
+  ends_.resize(static_cast<std::size_t>(2 * stages * m));
+  ranks_.resize(static_cast<std::size_t>(placement.p));
+  counts_.resize(ranks_.size() * slots_ * kOpKinds);
+  for (int rank = 0; rank < placement.p; ++rank) {
+    for (int slot = 0; slot < placement.slots(); ++slot) {
+      const int stage = placement.stage(rank, slot);
+      Route& route = routes_.emplace_back();
+      for (const int direction : {0, 1}) {
+        const int before = direction == 0 ? placement.previous(stage) : placement.next(stage);
+        const int after = direction == 0 ? placement.next(stage) : placement.previous(stage);
+        route.own[direction] = (direction * stages + stage) * m;
+        if (before >= 0) {
+          route.from[direction] = (direction * stages + before) * m;
+          route.transfer[direction] = placement.rank(before) == rank ? 0 : costs.transfer;
+        }
+        if (after >= 0 && placement.rank(after) != rank) route.to[direction] = placement.rank(after);
       }
-      end(forward, r, i) = start + costs_.time(kind);
-      if (forward && r < last) runnable_.push_back(r + 1);
-      if (!forward && r > 0) runnable_.push_back(r - 1);
-    } else if (i >= rank.done[static_cast<std::size_t>(OpKind::I)]) {
-      return;
     }
-    if (rank.first_start < 0) rank.first_start = start;
-    rank.clock = start + costs_.time(kind);
-    ++rank.done[static_cast<std::size_t>(kind)];
   }
 }
 
-std::optional<Spans> SpanEvaluator::spans(const KindRows& rows) {
-  for (auto& ends : ends_) std::ranges::fill(ends, -1);
+bool SpanEvaluator::run(const StepRows& rows, int r, std::int64_t limit) {
+  Rank& rank = ranks_[static_cast<std::size_t>(r)];
+  const StepRow& row = rows[static_cast<std::size_t>(r)];
+  const std::size_t first_slot = static_cast<std::size_t>(r) * slots_;
+  for (rank.awaits = -1; rank.next < row.size(); ++rank.next) {
+    const Step step = row[rank.next];
+    std::int64_t* const counts = &counts_[(first_slot + step.slot) * kOpKinds];
+    const std::int64_t i = counts[static_cast<std::size_t>(step.kind)];
+    std::int64_t start = rank.clock;
+    if (step.kind == OpKind::W) {
+      if (i >= counts[static_cast<std::size_t>(OpKind::I)]) return true;
+    } else {
+      const Route& route = routes_[first_slot + step.slot];
+      const std::size_t direction = step.kind == OpKind::F ? 0 : 1;
+      // An own forward that comes later in the row blocks for good.
+      if (direction == 1 && i >= counts[static_cast<std::size_t>(OpKind::F)]) return true;
+      if (route.from[direction] >= 0) {
+        const std::int64_t produced = ends_[static_cast<std::size_t>(route.from[direction] + i)];
+        if (produced < 0) {
+          rank.awaits = route.from[direction] + i;
+          return true;
+        }
+        start = std::max(start, produced + route.transfer[direction]);
+      }
+      const std::int64_t made = route.own[direction] + i;
+      ends_[static_cast<std::size_t>(made)] = start + times_[static_cast<std::size_t>(step.kind)];
+      const int to = route.to[direction];
+      if (to >= 0 && ranks_[static_cast<std::size_t>(to)].awaits == made) runnable_.push_back(to);
+    }
+    if (rank.first_start < 0) {
+      rank.first_start = start;
+    } else {
+      rank.bubble += start - rank.clock;
+      if (rank.bubble > limit) return false;
+    }
+    rank.clock = start + times_[static_cast<std::size_t>(step.kind)];
+    ++counts[static_cast<std::size_t>(step.kind)];
+  }
+  return true;
+}
+
+std::optional<Spans> SpanEvaluator::spans(const StepRows& rows, std::int64_t limit) {
+  std::ranges::fill(ends_, -1);
+  std::ranges::fill(counts_, 0);
   std::ranges::fill(ranks_, Rank{});
-  for (std::size_t r = 0; r < ranks_.size(); ++r) run(rows, r);
+  runnable_.clear();
+  const std::int64_t bubble = limit - work_;
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    if (!run(rows, r, bubble)) return std::nullopt;
+  }
   while (!runnable_.empty()) {
-    const std::size_t r = runnable_.back();
+    const int r = runnable_.back();
     runnable_.pop_back();
-    run(rows, r);
+    if (!run(rows, r, bubble)) return std::nullopt;
   }
   Spans spans;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -85,42 +124,61 @@ std::optional<Spans> SpanEvaluator::spans(const KindRows& rows) {
   return spans;
 }
 
-std::int64_t peak_memory(const KindRow& row, const SearchCosts& costs) {
+std::int64_t peak_memory(const StepRow& row, const SearchCosts& costs) {
   std::int64_t now = 0, most = 0;
-  for (const OpKind kind : row) {
-    now += costs.memory(kind);
+  for (const Step& step : row) {
+    now += costs.memory(step.kind);
     most = std::max(most, now);
   }
   return most;
 }
 
-KindRow lagged_row(std::int64_t m, std::int64_t warm_up, std::int64_t lag) {
-  KindRow row(static_cast<std::size_t>(std::min(warm_up, m)), OpKind::F);
+bool fits_into_cap(const StepRows& rows, const SearchCosts& costs) {
+  return std::ranges::all_of(rows, [&](const StepRow& row) { return peak_memory(row, costs) <= costs.cap; });
+}
+
+StepRow lagged_row(std::int64_t m, std::int64_t warm_up, std::int64_t lag) {
+  StepRow row(static_cast<std::size_t>(std::min(warm_up, m)), Step{OpKind::F});
   std::int64_t forwards = std::ssize(row), weights = 0;
   for (std::int64_t i = 0; i < m; ++i) {
     if (forwards < m) {
-      row.push_back(OpKind::F);
+      row.push_back({OpKind::F});
       ++forwards;
     }
-    row.push_back(OpKind::I);
+    row.push_back({OpKind::I});
     if (i < lag) continue;
-    row.push_back(OpKind::W);
+    row.push_back({OpKind::W});
     ++weights;
   }
-  for (; weights < m; ++weights) row.push_back(OpKind::W);
+  for (; weights < m; ++weights) row.push_back({OpKind::W});
   return row;
 }
 
-Order to_order(const KindRows& rows) {
+Order to_order(const StepRows& rows, const Placement& placement) {
   Order order;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     order.emplace_back();
-    std::array<std::int32_t, kOpKinds> done{};
-    for (const OpKind kind : rows[r]) {
-      order.back().push_back({kind, false, static_cast<std::int16_t>(r), done[static_cast<std::size_t>(kind)]++});
+    std::vector<std::array<std::int32_t, kOpKinds>> done(static_cast<std::size_t>(placement.slots()));
+    for (const Step& step : rows[r]) {
+      const int stage = placement.stage(static_cast<int>(r), step.slot);
+      const std::int32_t microbatch = done[step.slot][static_cast<std::size_t>(step.kind)]++;
+      order.back().push_back({step.kind, false, static_cast<std::int16_t>(stage), microbatch});
     }
   }
   return order;
+}
+
+std::optional<StepRows> to_steps(const Order& order, const Placement& placement) {
+  StepRows rows;
+  for (const RankOrder& rank : order) {
+    StepRow& row = rows.emplace_back();
+    for (const Op& op : rank) {
+      if (op.joined || op.kind == OpKind::B) return std::nullopt;
+      row.push_back({op.kind, static_cast<std::uint8_t>(placement.slot(op.stage))});
+    }
+  }
+  if (to_order(rows, placement) != order) return std::nullopt;
+  return rows;
 }
 
 }  // namespace fem::compiler

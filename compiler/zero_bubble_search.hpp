@@ -4,20 +4,15 @@
 #include <cstdint>
 #include <optional>
 
-#include "compiler/split_order.hpp"
+#include "compiler/order_improver.hpp"
 
 namespace fem::compiler {
 
-struct SearchBudget {
-  std::int64_t iterations = 1000;  // of the improvement step
-  std::uint64_t seed = 1;
-};
-
 // The automatic schedule of Qi et al., Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 3.1, in the eight
-// combinations of its choices, beside plain orders with lagging weight gradients (section 2.2); the best is improved by
-// local search: an operation moves within its row, and moves that lengthen the span are taken back. Deterministic.
+// combinations of its choices, beside plain orders with lagging weight gradients (section 2.2); the best is improved
+// by improve_order. One stage a rank. Deterministic.
 // Empty when no order fits into the cap (a microbatch alone exceeds it).
-std::optional<KindRows> search_zero_bubble(int p, std::int64_t m, const SearchCosts& costs, SearchBudget budget);
+std::optional<StepRows> search_zero_bubble(int p, std::int64_t m, const SearchCosts& costs, SearchBudget budget);
 
 // The automatic schedule alone, with one combination of its choices:
 //   late_first_backward  a warm-up forward is also added when it ends after the first backward could start
@@ -26,6 +21,6 @@ std::optional<KindRows> search_zero_bubble(int p, std::int64_t m, const SearchCo
 struct SearchChoices {
   bool late_first_backward = false, hold_forwards = false, fill_small_gaps = false;
 };
-std::optional<KindRows> automatic_rows(int p, std::int64_t m, const SearchCosts& costs, SearchChoices choices);
+std::optional<StepRows> automatic_rows(int p, std::int64_t m, const SearchCosts& costs, SearchChoices choices);
 
 }  // namespace fem::compiler
