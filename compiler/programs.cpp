@@ -30,6 +30,50 @@ std::vector<int> stages_of(const Placement& placement, int rank) {
   return stages;
 }
 
+// Stages of a rank that another holds for the other direction, in an order that is the same on both: that of the model.
+std::vector<int> shared_stages(const Placement& placement, int rank) {
+  if (placement.kind != PlacementKind::Bidirectional) return {};
+  std::vector<int> stages = stages_of(placement, rank);
+  std::ranges::sort(stages, {}, [&](int s) { return placement.part(s); });
+  return stages;
+}
+
+// Forwards of two directions in the order in which they can run at unit cost: a microbatch reaches a rank one slot for
+// each stage after it has left.
+std::vector<Action> two_way_forwards(const Placement& placement, int rank, std::int64_t m) {
+  struct Entry {
+    std::int64_t time;
+    int stage;
+    std::int64_t microbatch;
+    auto operator<=>(const Entry&) const = default;
+  };
+  std::vector<Entry> entries;
+  for (int slot = 0; slot < placement.slots(); ++slot) {
+    const int stage = placement.stage(rank, slot);
+    const std::int64_t first = placement.first_microbatch(slot, m);
+    for (std::int64_t i = 0; i < placement.microbatches(slot, m); ++i) {
+      entries.push_back({placement.part(stage) + i, stage, first + i});
+    }
+  }
+  std::ranges::sort(entries);
+  std::vector<Action> actions;
+  for (const Entry& entry : entries) actions.push_back(ir::forward(entry.stage, static_cast<int>(entry.microbatch)));
+  return actions;
+}
+
+std::vector<Action> chunked_forwards(const Placement& placement, int rank, std::int64_t m) {
+  std::vector<Action> actions;
+  for (std::int64_t first = 0; first < m; first += placement.p) {
+    const std::int64_t end = std::min<std::int64_t>(m, first + placement.p);
+    for (int slot = 0; slot < placement.slots(); ++slot) {
+      for (std::int64_t i = first; i < end; ++i) {
+        actions.push_back(ir::forward(placement.stage(rank, slot), static_cast<int>(i)));
+      }
+    }
+  }
+  return actions;
+}
+
 }  // namespace
 
 std::vector<ir::Stage> make_stages(const Placement& placement, std::span<const std::int64_t> blocks) {
@@ -69,6 +113,7 @@ ir::Program train_program(const Order& order, const Placement& placement, std::i
       if (op.joined) actions.back().flags |= Action::kJoined;
     }
     actions.push_back(ir::reduce_loss());
+    for (int s : shared_stages(placement, rank)) actions.push_back(ir::reduce_replica_grad(s));
     for (int s : stages) {
       // One for each copy: a stage that is both first and last holds both.
       if (tied && placement.previous(s) < 0) actions.push_back(ir::reduce_tied_grad(s));
@@ -86,15 +131,9 @@ ir::Program train_program(const Order& order, const Placement& placement, std::i
 ir::Program eval_program(const Placement& placement, std::int64_t m) {
   ir::Program program{"eval", true, static_cast<std::int32_t>(m), {}};
   for (int rank = 0; rank < placement.p; ++rank) {
-    std::vector<Action> actions;
-    for (std::int64_t first = 0; first < m; first += placement.p) {
-      const std::int64_t end = std::min<std::int64_t>(m, first + placement.p);
-      for (int slot = 0; slot < placement.slots(); ++slot) {
-        for (std::int64_t i = first; i < end; ++i) {
-          actions.push_back(ir::forward(placement.stage(rank, slot), static_cast<int>(i)));
-        }
-      }
-    }
+    const bool two_ways = placement.kind == PlacementKind::Bidirectional;
+    std::vector<Action> actions =
+        two_ways ? two_way_forwards(placement, rank, m) : chunked_forwards(placement, rank, m);
     actions.push_back(ir::reduce_loss());
     program.ranks.push_back({std::move(actions), {}});
   }

@@ -12,11 +12,12 @@ namespace fem::compiler {
 // embedding too, the last the head.
 std::vector<ir::Stage> make_stages(const Placement& placement, std::span<const std::int64_t> blocks);
 
-// ZeroGrad; the order; ReduceLoss; ReduceTiedGrad where `tied`; AllReduce; GradNorm, ClipGrad, OptimizerStep.
+// ZeroGrad; the order; ReduceLoss; ReduceReplicaGrad with two directions; ReduceTiedGrad where `tied`; AllReduce;
+// GradNorm, ClipGrad, OptimizerStep.
 ir::Program train_program(const Order& order, const Placement& placement, std::int64_t m, bool tied);
 
-// Forwards in groups of p microbatches, chunk by chunk inside a group (so that a rank's second chunk finds its input
-// ready), and ReduceLoss.
+// Forwards and ReduceLoss. In groups of p microbatches, chunk by chunk inside a group (so that a rank's second chunk
+// finds its input ready); with two directions each microbatch in the direction that it has in training, both at once.
 ir::Program eval_program(const Placement& placement, std::int64_t m);
 
 }  // namespace fem::compiler

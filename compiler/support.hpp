@@ -2,11 +2,10 @@
 #pragma once
 
 #include "compiler/config.hpp"
-#include "compiler/schedule.hpp"
 
 namespace fem::compiler {
 
 // One error for each setting that asks for more than the executor has.
-bool check_support(const Configuration& configuration, const Schedule& schedule, ir::DiagnosticSink& sink);
+bool check_support(const Configuration& configuration, ir::DiagnosticSink& sink);
 
 }  // namespace fem::compiler

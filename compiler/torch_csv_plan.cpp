@@ -202,17 +202,14 @@ std::optional<ir::Plan> stage_level_plan(const TorchFile& file, const TorchShape
   if (!check_sizes(configuration, sink) || !check_agreement(file, shape, configuration, sink)) return std::nullopt;
   const auto placement = placement_of(file, shape, sink);
   if (!placement) return std::nullopt;
-  Schedule schedule;
-  schedule.name = std::filesystem::path(file.source->file()).filename().string();
-  schedule.placement = placement->kind;
-  if (!check_support(configuration, schedule, sink)) return std::nullopt;
+  if (!check_support(configuration, sink)) return std::nullopt;
   const auto blocks = divide_model(configuration, *placement, sink);
   if (!blocks) return std::nullopt;
 
   ir::Plan plan;
   plan.settings = configuration.settings();
   plan.settings.schedule = {};
-  plan.settings.schedule.name = schedule.name;
+  plan.settings.schedule.name = std::filesystem::path(file.source->file()).filename().string();
   plan.settings.schedule.chunks = placement->v;
   plan.stages = make_stages(*placement, *blocks);
   plan.programs.push_back(train_program(order_of(file), *placement, shape.microbatches, plan.settings.model.tied));

@@ -55,6 +55,7 @@ bool executed(const ir::Action& action) {
     case ir::ActionKind::SendBackward:
     case ir::ActionKind::ZeroGrad:
     case ir::ActionKind::ReduceLoss:
+    case ir::ActionKind::ReduceReplicaGrad:
     case ir::ActionKind::ReduceTiedGrad:
     case ir::ActionKind::AllReduce:
     case ir::ActionKind::GradNorm:
@@ -177,6 +178,7 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m);
     case ir::ActionKind::ZeroGrad: return update_.zero_grad(s);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
+    case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
     case ir::ActionKind::ReduceTiedGrad: return update_.reduce_tied(s);
     case ir::ActionKind::AllReduce: return update_.all_reduce(s, action.unit, action.group);
     case ir::ActionKind::GradNorm: return norm(run);

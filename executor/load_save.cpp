@@ -31,11 +31,13 @@ void save_checkpoint(const ir::Plan& plan, const std::filesystem::path& folder, 
   comm.barrier(ir::Group::world);
   if (here.dp == 0 && here.cp == 0 && here.tp == 0) {
     std::vector<CheckpointParam> params;
-    for (const StageParameters& stage : parameters.stages())
+    for (const StageParameters& stage : parameters.stages()) {
+      if (plan.stages[static_cast<std::size_t>(stage.stage)].replica_of >= 0) continue;  // the original writes them
       for (const UnitParameters& unit : stage.units)
         for (std::size_t i = 0; i < unit.masters.size(); ++i)
           params.push_back(
               {parameter_name(unit, i), unit.params[i], unit.masters[i], unit.exp_avgs[i], unit.exp_avg_sqs[i]});
+    }
     write_checkpoint_shard(folder, plan.settings, state.step, here.pp, parts, params);
   }
   comm.barrier(ir::Group::world);

@@ -16,7 +16,7 @@ namespace fem::exec {
 void fill_parameters(const ir::Settings& settings, const RunInputs& inputs, Parameters& parameters);
 
 // A checkpoint written by all ranks together; every rank calls it, and it is complete when it returns. The ranks with
-// dp = cp = tp = 0 write, one shard for each pipeline coordinate.
+// dp = cp = tp = 0 write, one shard for each pipeline coordinate; of two replicas of a stage the original alone.
 void save_checkpoint(const ir::Plan& plan, const std::filesystem::path& folder, const TrainingState& state,
                      const Parameters& parameters, Coordinates here, Communicator& comm);
 

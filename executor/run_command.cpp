@@ -119,7 +119,7 @@ int train(const RunCommand& command, const CheckedPlan& checked, Backend backend
   const ir::Plan& plan = checked.plan;
   const RunOptions options = run_options(command, backend, out);
   World world = or_exit(kExitRuntime, err, [&] {
-    return make_world(backend, plan.settings, launch, CommOptions{command.timeout});
+    return make_world(backend, Topology(plan), launch, CommOptions{command.timeout});
   });
   std::optional<RunInputs> inputs;
   std::string problem = checked.rejection;
@@ -136,7 +136,7 @@ int train(const RunCommand& command, const CheckedPlan& checked, Backend backend
     err << agreement.message << std::flush;
     if (!agreement.start) return kExitInput;
     std::optional<StopWatch> watch;
-    if (!alone && command.stop) watch.emplace(*world[0], Topology(plan.settings), *command.stop, err);
+    if (!alone && command.stop) watch.emplace(*world[0], Topology(plan), *command.stop, err);
     run_world(world, plan, *inputs, options);
     return kExitFine;
   });

@@ -14,14 +14,32 @@ int checked_size(std::int64_t size, std::string_view axis) {
   return static_cast<int>(size);
 }
 
+// No plan has more stages than 16 bits count.
+std::vector<ir::Stage> one_stage_a_rank(int pp) {
+  if (pp > std::numeric_limits<std::int16_t>::max()) return {};
+  std::vector<ir::Stage> stages(static_cast<std::size_t>(pp));
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    stages[s].pp = static_cast<std::int16_t>(s);
+    stages[s].prev = static_cast<std::int16_t>(static_cast<int>(s) - 1);
+    stages[s].next = static_cast<std::int16_t>(s + 1 < stages.size() ? static_cast<int>(s) + 1 : -1);
+  }
+  return stages;
+}
+
 }  // namespace
 
+Topology::Topology(const ir::Plan& plan) : Topology(plan.settings, plan.stages) {}
+
 Topology::Topology(const ir::Settings& settings)
+    : Topology(settings, one_stage_a_rank(checked_size(settings.parallel.pp, "pp"))) {}
+
+Topology::Topology(const ir::Settings& settings, std::span<const ir::Stage> stages)
     : pp_(checked_size(settings.parallel.pp, "pp")),
       dp_(checked_size(settings.parallel.dp, "dp")),
       cp_(checked_size(settings.parallel.cp, "cp")),
       tp_(checked_size(settings.parallel.tp, "tp")),
-      ep_(checked_size(settings.parallel.ep, "ep")) {
+      ep_(checked_size(settings.parallel.ep, "ep")),
+      groups_(stages, pp_) {
   std::int64_t size = 1;
   for (int axis : {pp_, dp_, cp_, tp_}) {
     size *= axis;
@@ -55,12 +73,10 @@ int Topology::rank(Coordinates at) const {
 
 std::vector<int> Topology::members(ir::Group group, int rank) const {
   const Coordinates own = coordinates(rank);
-  if (group == ir::Group::tied) {
-    if (pp_ == 1 || (own.pp != 0 && own.pp != pp_ - 1)) return {rank};
-    Coordinates first = own, last = own;
-    first.pp = 0;
-    last.pp = pp_ - 1;
-    return {this->rank(first), this->rank(last)};
+  if (group == ir::Group::tied || group == ir::Group::replica) {
+    std::vector<int> ranks;
+    for (const int pp : groups_.members(group, own.pp)) ranks.push_back(this->rank({pp, own.dp, own.cp, own.tp}));
+    return ranks;
   }
 
   const auto belongs = [&](Coordinates at) {
@@ -74,6 +90,7 @@ std::vector<int> Topology::members(ir::Group group, int rank) const {
         return at.pp == own.pp && at.cp == own.cp && at.tp == own.tp && at.dp / ep_ == own.dp / ep_;
       case ir::Group::dp_cp: return at.pp == own.pp && at.tp == own.tp;
       case ir::Group::tied:
+      case ir::Group::replica:
       case ir::Group::none: return at == own;
     }
     return false;

@@ -1,11 +1,12 @@
 // Which ranks there are, where each stands in the mesh, and who belongs to which group.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
-#include "ir/action.hpp"
-#include "ir/settings.hpp"
+#include "ir/plan.hpp"
+#include "ir/rank_groups.hpp"
 
 namespace fem::exec {
 
@@ -18,6 +19,8 @@ struct Coordinates {
 class Topology {
  public:
   // ExecutionError where a size is below 1 or ep does not divide dp.
+  explicit Topology(const ir::Plan& plan);
+  // The mesh of a plan with one stage on each pipeline rank, in order.
   explicit Topology(const ir::Settings& settings);
 
   int size() const { return size_; }
@@ -25,7 +28,7 @@ class Topology {
   int rank(Coordinates at) const;
 
   // Global ranks of the group of that kind to which `rank` belongs, ascending; {rank} where the axis has size 1.
-  // Group::tied: {first pipeline rank, last pipeline rank} of the rank's pipeline ({rank} for others, and at pp=1).
+  // Group::tied and Group::replica: the ranks of its pipeline that ir::RankGroups joins.
   // Group::ep: the dp coordinates of one block of ep consecutive ones.
   std::vector<int> members(ir::Group group, int rank) const;
 
@@ -33,7 +36,10 @@ class Topology {
   std::string place(int rank) const;
 
  private:
+  Topology(const ir::Settings& settings, std::span<const ir::Stage> stages);
+
   int pp_, dp_, cp_, tp_, ep_, size_;
+  ir::RankGroups groups_;
 };
 
 }  // namespace fem::exec

@@ -14,7 +14,7 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
       inputs_(inputs),
       options_(options),
       comm_(comm),
-      topology_(plan.settings),
+      topology_(plan),
       here_(topology_.coordinates(comm.rank())),
       parameters_(plan, here_.pp),
       interpreter_(plan, topology_, comm, parameters_, comm.progress()) {

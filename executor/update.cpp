@@ -8,9 +8,30 @@
 namespace fem::exec {
 
 Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm)
-    : plan_(plan), parameters_(parameters), comm_(comm), norm_(plan), optimizers_(plan.stages.size()) {
+    : plan_(plan),
+      groups_(plan.stages, static_cast<int>(plan.settings.parallel.pp)),
+      parameters_(parameters),
+      comm_(comm),
+      norm_(plan),
+      optimizers_(plan.stages.size()),
+      replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
     optimizers_[static_cast<std::size_t>(mine.stage)] = std::make_unique<AdamW>(plan.settings, mine);
+  if (plan.settings.model.tied) find_tied_copies();
+}
+
+void Update::find_tied_copies() {
+  for (StageParameters& mine : parameters_.stages())
+    for (UnitParameters& unit : mine.units) {
+      if (unit.kind == ir::UnitKind::block) continue;
+      std::vector<at::Tensor>& copies = unit.kind == ir::UnitKind::embedding ? embeddings_ : heads_;
+      copies.push_back(unit.grads[static_cast<std::size_t>(param_position(unit.kind, "weight"))]);
+    }
+}
+
+void Update::begin_step() {
+  tied_reduced_ = false;
+  replicas_reduced_.assign(replicas_reduced_.size(), false);
 }
 
 StageParameters& Update::stage(int stage) {
@@ -23,30 +44,46 @@ void Update::zero_grad(int s) {
   for (UnitParameters& unit : stage(s).units) unit.grad.zero_();
 }
 
-at::Tensor* Update::tied_grad(ir::UnitKind kind) {
-  for (StageParameters& mine : parameters_.stages())
+// A sum of two has the same bits in either order, so neither the ranks' order nor the directions' shows in it.
+void Update::reduce_replicas(int s) {
+  const int other = groups_.other_replica(s);
+  FEM_CHECK(other >= 0, "stage " + std::to_string(s) + " has no replica");
+  StageParameters& mine = stage(s);
+  StageParameters* replica = parameters_.find_stage(other);
+  if (!replica) {
+    FEM_CHECK(comm_.group_size(ir::Group::replica) == 2, "the replicas of a stage are on two ranks");
     for (UnitParameters& unit : mine.units)
-      if (unit.kind == kind) return &unit.grads[static_cast<std::size_t>(param_position(kind, "weight"))];
-  return nullptr;
+      comm_.all_reduce_sum(ir::Group::replica,
+                           {unit.grad.data_ptr<float>(), static_cast<std::size_t>(unit.grad.numel())});
+    return;
+  }
+  if (replicas_reduced_[static_cast<std::size_t>(other)]) return;
+  replicas_reduced_[static_cast<std::size_t>(s)] = true;
+  for (std::size_t u = 0; u < mine.units.size(); ++u) {
+    mine.units[u].grad.add_(replica->units[u].grad);
+    replica->units[u].grad.copy_(mine.units[u].grad);
+  }
 }
 
 void Update::reduce_tied(int s) {
   FEM_CHECK(plan_.settings.model.tied, "the plan reduces a tied embedding, but the model has none");
-  at::Tensor* embedding = tied_grad(ir::UnitKind::embedding);
-  at::Tensor* head = tied_grad(ir::UnitKind::head);
-  FEM_CHECK(embedding || head, "stage " + std::to_string(s) + " holds no copy of the tied embedding");
-  if (embedding && head) {
-    if (tied_reduced_) return;
-    embedding->add_(*head);
-    head->copy_(*embedding);
-    tied_reduced_ = true;
-    return;
+  FEM_CHECK(!embeddings_.empty() || !heads_.empty(),
+            "stage " + std::to_string(s) + " holds no copy of the tied embedding");
+  if (tied_reduced_) return;
+  tied_reduced_ = true;
+  at::Tensor& sum = embeddings_.empty() ? heads_.front() : embeddings_.front();
+  if (!embeddings_.empty() && !heads_.empty()) {
+    sum.add_(heads_.front());
+  } else {
+    FEM_CHECK(comm_.group_size(ir::Group::tied) == 2, "the copies of a tied embedding are on two ranks");
+    if (!tied_scratch_.defined()) tied_scratch_ = at::empty({2, sum.size(0), sum.size(1)}, at::kFloat);
+    comm_.all_gather(ir::Group::tied, sum.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), sum.nbytes());
+    at::add_out(sum, tied_scratch_[0], tied_scratch_[1]);
   }
-  at::Tensor& mine = embedding ? *embedding : *head;
-  FEM_CHECK(comm_.group_size(ir::Group::tied) == 2, "the copies of a tied embedding are on two ranks");
-  if (!tied_scratch_.defined()) tied_scratch_ = at::empty({2, mine.size(0), mine.size(1)}, at::kFloat);
-  comm_.all_gather(ir::Group::tied, mine.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), mine.nbytes());
-  at::add_out(mine, tied_scratch_[0], tied_scratch_[1]);
+  // Two replicas of one copy hold the same bits by now.
+  for (std::vector<at::Tensor>* copies : {&embeddings_, &heads_})
+    for (at::Tensor& copy : *copies)
+      if (!copy.is_same(sum)) copy.copy_(sum);
 }
 
 void Update::all_reduce(int s, int unit, ir::Group group) {

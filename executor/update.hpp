@@ -12,6 +12,7 @@
 #include "executor/optimizer.hpp"
 #include "executor/parameters.hpp"
 #include "ir/plan.hpp"
+#include "ir/rank_groups.hpp"
 
 namespace fem::exec {
 
@@ -20,13 +21,17 @@ class Update {
   // All references must outlive the object.
   Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm);
 
-  void begin_step() { tied_reduced_ = false; }
+  void begin_step();
 
   // ZeroGrad.
   void zero_grad(int stage);
 
+  // ReduceReplicaGrad: afterwards the accumulators of both replicas of the stage hold the sum of the two, with the same
+  // bits. Where one rank holds both replicas, the first call of a step adds and the second one finds it done.
+  void reduce_replicas(int stage);
+
   // ReduceTiedGrad: afterwards the accumulators of both copies of the embedding hold the sum of the two, with the same
-  // bits. Where one rank holds both copies, the first call of a step adds and a second one finds it done.
+  // bits. The first call of a step serves all copies of this rank; others find it done.
   void reduce_tied(int stage);
 
   // AllReduce: sums the accumulators of a stage (unit < 0) or of one unit over the members of the group.
@@ -46,15 +51,18 @@ class Update {
 
  private:
   StageParameters& stage(int stage);
-  at::Tensor* tied_grad(ir::UnitKind kind);  // null: the copy is on another rank
+  void find_tied_copies();
 
   const ir::Plan& plan_;
+  const ir::RankGroups groups_;
   Parameters& parameters_;
   Communicator& comm_;
   GradNorm norm_;
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
+  std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank
   at::Tensor tied_scratch_;                         // fp32 [2, vocab, hidden], both copies' gradients in pipeline order
   bool tied_reduced_ = false;
+  std::vector<bool> replicas_reduced_;  // by stage, where both replicas are on this rank
 };
 
 }  // namespace fem::exec

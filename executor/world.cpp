@@ -65,7 +65,7 @@ RunSummary run_world(World& world, const ir::Plan& plan, const RunInputs& inputs
 
 RunSummary run_world_local(const ir::Plan& plan, const RunOptions& options, const CommOptions& comm) {
   const RunInputs inputs = open_inputs(plan, options, true);
-  World world = make_world(Backend::local, plan.settings, {}, comm);
+  World world = make_world(Backend::local, Topology(plan), {}, comm);
   return run_world(world, plan, inputs, options);
 }
 

@@ -55,6 +55,9 @@ Action backward_weight(int stage, int microbatch) { return action(ActionKind::Ba
 
 Action zero_grad(int stage) { return action(ActionKind::ZeroGrad, stage); }
 Action reduce_loss(Group group) { return with_group(action(ActionKind::ReduceLoss), group); }
+Action reduce_replica_grad(int stage, Group group) {
+  return with_group(action(ActionKind::ReduceReplicaGrad, stage), group);
+}
 Action reduce_tied_grad(int stage, Group group) { return with_group(action(ActionKind::ReduceTiedGrad, stage), group); }
 Action all_reduce(int stage, Group group) { return with_group(action(ActionKind::AllReduce, stage), group); }
 Action reduce_scatter(int stage, Group group) { return with_group(action(ActionKind::ReduceScatter, stage), group); }

@@ -25,6 +25,7 @@ Action backward_weight(int stage, int microbatch);
 
 Action zero_grad(int stage);
 Action reduce_loss(Group group = Group::world);
+Action reduce_replica_grad(int stage, Group group = Group::replica);
 Action reduce_tied_grad(int stage, Group group = Group::tied);
 Action all_reduce(int stage, Group group = Group::dp_cp);
 Action reduce_scatter(int stage, Group group = Group::dp_cp);

@@ -12,6 +12,7 @@ void verify_program(const Subject& subject, Report& report) {
   check_actions(subject, report);
   if (report.errors() > before) return;
   check_coverage(subject, report);
+  check_replicas(subject, report);
   const bool covered = report.errors() == before;
   check_dataflow(subject, report);
   const int before_lanes = report.errors();

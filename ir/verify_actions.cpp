@@ -17,6 +17,7 @@ Level first_level(ActionKind kind) {
     case ActionKind::BackwardWeight:
     case ActionKind::ZeroGrad:
     case ActionKind::ReduceLoss:
+    case ActionKind::ReduceReplicaGrad:
     case ActionKind::ReduceTiedGrad:
     case ActionKind::AllReduce:
     case ActionKind::ReduceScatter:
@@ -40,6 +41,7 @@ Level first_level(ActionKind kind) {
 // The group that the action must run over, where there is only one; gradients and parameters see below.
 std::optional<Group> only_group(ActionKind kind) {
   if (kind == ActionKind::ReduceLoss || kind == ActionKind::GradNorm) return Group::world;
+  if (kind == ActionKind::ReduceReplicaGrad) return Group::replica;
   if (kind == ActionKind::ReduceTiedGrad) return Group::tied;
   return std::nullopt;
 }

@@ -1,7 +1,6 @@
 #include "ir/verify_channels.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 namespace fem::ir::verifying {
 
@@ -35,21 +34,6 @@ bool Channels::meet(const Action& send, const Action& receive) const {
     return receive.kind == ActionKind::RecvForward && layout_.stage(send.stage).next == receive.stage;
   }
   return receive.kind == ActionKind::RecvBackward && layout_.stage(send.stage).prev == receive.stage;
-}
-
-std::vector<std::size_t> group_members(const Layout& layout, std::size_t ranks, Group group) {
-  std::vector<std::size_t> members;
-  if (group != Group::tied) {
-    members.resize(ranks);
-    std::iota(members.begin(), members.end(), std::size_t{0});
-    return members;
-  }
-  for (int s = 0; s < static_cast<int>(layout.stages()); ++s) {
-    if (layout.tied_copies(s) > 0) members.push_back(static_cast<std::size_t>(layout.stage(s).pp));
-  }
-  std::sort(members.begin(), members.end());
-  members.erase(std::unique(members.begin(), members.end()), members.end());
-  return members;
 }
 
 }  // namespace fem::ir::verifying

@@ -1,5 +1,5 @@
-// Who can wait for whom: the message channels between pipeline ranks, and the groups that more than one pipeline rank
-// belongs to. Used by the verifier's files only.
+// Who can wait for whom: the message channels between pipeline ranks, and the kinds of group that more than one
+// pipeline rank belongs to. Used by the verifier's files only.
 #pragma once
 
 #include <array>
@@ -46,9 +46,6 @@ class Channels {
 };
 
 // The other groups hold ranks of one pipeline coordinate only; these run the same program and agree by themselves.
-inline constexpr std::array kCrossRankGroups{Group::world, Group::pp, Group::tied};
-
-// The pipeline coordinates of such a group's members, ascending.
-std::vector<std::size_t> group_members(const Layout& layout, std::size_t ranks, Group group);
+inline constexpr std::array kCrossRankGroups{Group::world, Group::pp, Group::tied, Group::replica};
 
 }  // namespace fem::ir::verifying

@@ -24,6 +24,8 @@ struct Subject {
 void check_actions(const Subject& subject, Report& report);
 // V12 to V16.
 void check_coverage(const Subject& subject, Report& report);
+// V26.
+void check_replicas(const Subject& subject, Report& report);
 // V17 to V20.
 void check_dataflow(const Subject& subject, Report& report);
 // V21, V22. Presumes that V14 holds.

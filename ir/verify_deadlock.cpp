@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,8 @@ class Rendezvous {
         at_stage_level_(subject.plan.level == Level::Stage),
         channels_(subject.layout),
         posted_{std::vector<std::uint32_t>(channels_.size()), std::vector<std::uint32_t>(channels_.size())},
-        ranks_(program_.ranks.size()) {
-    for (std::size_t g = 0; g < kCrossRankGroups.size(); ++g) {
-      groups_[g].members = group_members(layout_, ranks_.size(), kCrossRankGroups[g]);
-    }
+        ranks_(program_.ranks.size()),
+        arrived_(kCrossRankGroups.size() * ranks_.size()) {
     if (at_stage_level_) {
       const std::size_t n = layout_.stages() * static_cast<std::size_t>(program_.microbatches);
       forward_done_.resize(n);
@@ -56,9 +55,9 @@ class Rendezvous {
       if (!met(half)) return half.send ? channels_[half.channel].to : channels_[half.channel].from;
     }
     const std::span<const Action> batch = batch_of(r);
-    if (const std::size_t g = group_index(batch.front()); g < groups_.size()) {
-      for (const std::size_t member : groups_[g].members) {
-        if (calls(g, member) < calls(g, r)) return member;
+    if (const std::size_t g = group_index(batch.front()); g < kCrossRankGroups.size()) {
+      for (const int member : members(g, r)) {
+        if (calls(g, static_cast<std::size_t>(member)) < calls(g, r)) return static_cast<std::size_t>(member);
       }
     }
     for (const Action& a : batch) {
@@ -77,10 +76,6 @@ class Rendezvous {
     bool posted = false, awake = false;
     std::vector<Half> halves;                                 // of the posted batch
     std::array<std::uint32_t, kCrossRankGroups.size()> calls{};  // collectives that it has reached
-  };
-  struct GroupState {
-    std::vector<std::size_t> members;
-    std::vector<std::uint32_t> arrived;  // by call: members that have reached it
   };
 
   std::span<const Action> batch_of(std::size_t r) const {
@@ -119,12 +114,12 @@ class Rendezvous {
       wake(static_cast<std::size_t>(a.peer));
     }
     const std::size_t g = group_index(batch.front());
-    if (g == groups_.size()) return;
-    GroupState& group = groups_[g];
+    if (g == kCrossRankGroups.size()) return;
+    std::vector<std::uint32_t>& arrived = arrived_[group_of(g, r)];
     const std::uint32_t call = rank.calls[g]++;
-    if (group.arrived.size() <= call) group.arrived.resize(call + 1);
-    if (++group.arrived[call] < group.members.size()) return;
-    for (const std::size_t member : group.members) wake(member);
+    if (arrived.size() <= call) arrived.resize(call + 1);
+    if (++arrived[call] < members(g, r).size()) return;
+    for (const int member : members(g, r)) wake(static_cast<std::size_t>(member));
   }
 
   bool met(const Half& half) const { return half.number < posted_[!half.send][half.channel]; }
@@ -134,7 +129,7 @@ class Rendezvous {
       if (!met(half)) return false;
     }
     const std::size_t g = group_index(batch.front());
-    if (g < groups_.size() && groups_[g].arrived[calls(g, r) - 1] < groups_[g].members.size()) return false;
+    if (g < kCrossRankGroups.size() && arrived_[group_of(g, r)][calls(g, r) - 1] < members(g, r).size()) return false;
     if (!at_stage_level_) return true;
     for (const Action& a : batch) {
       if (const int s = producer(a); s >= 0 && !is_done(a, s)) return false;
@@ -143,6 +138,12 @@ class Rendezvous {
   }
 
   std::uint32_t calls(std::size_t g, std::size_t r) const { return ranks_[r].calls[g]; }
+  std::span<const int> members(std::size_t g, std::size_t r) const {
+    return layout_.groups().members(kCrossRankGroups[g], static_cast<int>(r));
+  }
+  std::size_t group_of(std::size_t g, std::size_t r) const {
+    return g * ranks_.size() + static_cast<std::size_t>(members(g, r).front());
+  }
 
   static std::size_t group_index(const Action& a) {
     const auto found = std::find(kCrossRankGroups.begin(), kCrossRankGroups.end(), a.group);
@@ -183,7 +184,7 @@ class Rendezvous {
   Channels channels_;
   std::array<std::vector<std::uint32_t>, 2> posted_;  // [is a send][channel]
   std::vector<RankState> ranks_;
-  std::array<GroupState, kCrossRankGroups.size()> groups_;
+  std::vector<std::vector<std::uint32_t>> arrived_;  // by group and call: members that have reached it
   std::vector<bool> forward_done_, backward_done_;
   std::vector<std::size_t> awake_;
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/plan.hpp"
+#include "ir/rank_groups.hpp"
 
 namespace fem::ir::verifying {
 
@@ -27,11 +28,14 @@ class Layout {
   // Stages with a copy of the embedding matrix: the first and the last of each chain.
   int tied_copies(int s) const { return (stage(s).prev < 0) + (stage(s).next < 0); }
 
+  const RankGroups& groups() const { return groups_; }
+
  private:
   const std::vector<Stage>& stages_;
   std::size_t chains_ = 0;
   std::vector<std::size_t> chain_, local_;
   std::vector<std::vector<int>> of_rank_;
+  RankGroups groups_;
 };
 
 }  // namespace fem::ir::verifying

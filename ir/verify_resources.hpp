@@ -52,11 +52,14 @@ class RankResources {
   std::int64_t find(ResourceKind kind, int s, std::int64_t m) const;
 
   // Calls use(index, stage) for each resource of that kind that the action concerns: a row without a stage concerns all
-  // stages of the rank.
+  // stages of the rank, a reduction of copies both where they lie here.
   template <class Use>
   void each(const Action& a, ResourceKind kind, Use use) const {
-    if (a.stage < 0 && position(kOfStage, kind) >= 0) {
-      for (const int s : stages_) use(find(kind, s, -1), s);
+    const bool copies = a.group == Group::tied || a.group == Group::replica;
+    if ((a.stage < 0 || copies) && position(kOfStage, kind) >= 0) {
+      for (const int s : stages_) {
+        if (a.stage < 0 || layout_.groups().reduces_together(a.group, a.stage, s)) use(find(kind, s, -1), s);
+      }
       return;
     }
     if (const std::int64_t index = find(kind, a.stage, a.microbatch); index != kAbsent) use(index, a.stage);

@@ -139,6 +139,21 @@ class StageCheck {
       }
     }
     if (length.size() == 2 && length[0] != length[1]) report_.plan(Code::V02, "the two directions differ in stages");
+    for (std::size_t r = 0; r < static_cast<std::size_t>(plan_.settings.parallel.pp); ++r) partner(layout, r);
+  }
+
+  void partner(const Layout& layout, std::size_t rank) {
+    const int first = layout.stages_of(rank).front();
+    const int with = layout.groups().other_replica(first);
+    for (const int s : layout.stages_of(rank)) {
+      const int other = layout.groups().other_replica(s);
+      if (with < 0 || other < 0 || at(other).pp == at(with).pp) continue;
+      report_.stage(Code::V03, static_cast<std::size_t>(s),
+                    "rank " + std::to_string(rank) + " holds stages " + std::to_string(first) + " and " +
+                        std::to_string(s) + ", whose replicas lie on ranks " + std::to_string(at(with).pp) + " and " +
+                        std::to_string(at(other).pp) + ": both must lie on one rank");
+      return;
+    }
   }
 
   const Plan& plan_;

@@ -25,6 +25,7 @@ double UnitCosts::action(const ir::Plan& plan, int rank, const ir::Action& actio
       case ir::ActionKind::Reload:
       case ir::ActionKind::ZeroGrad:
       case ir::ActionKind::ReduceLoss:
+      case ir::ActionKind::ReduceReplicaGrad:
       case ir::ActionKind::ReduceTiedGrad:
       case ir::ActionKind::AllReduce:
       case ir::ActionKind::ReduceScatter:

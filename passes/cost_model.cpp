@@ -77,6 +77,7 @@ std::unique_ptr<PricedCosts> PricedCosts::create(const ir::Plan& plan, HardwareP
 PricedCosts::PricedCosts(const ir::Plan& plan, HardwareProfile profile)
     : profile_(std::move(profile)),
       layout_(plan.settings, profile_.node_size),
+      groups_(plan.stages, static_cast<int>(plan.settings.parallel.pp)),
       sizes_(plan),
       ranks_(static_cast<std::size_t>(plan.settings.parallel.pp)),
       head_(ir::unit_count(plan.settings) - 1),
@@ -87,7 +88,7 @@ PricedCosts::PricedCosts(const ir::Plan& plan, HardwareProfile profile)
     units_[static_cast<std::size_t>(k)] = unit_seconds(plan.settings, profile_, static_cast<ir::UnitKind>(k));
   }
   price_stages(plan);
-  map_ranks(plan);
+  map_ranks();
 }
 
 void PricedCosts::price_stages(const ir::Plan& plan) {
@@ -110,27 +111,22 @@ void PricedCosts::price_stages(const ir::Plan& plan) {
   }
 }
 
-void PricedCosts::map_ranks(const ir::Plan& plan) {
+void PricedCosts::map_ranks() {
   links_.resize(ranks_ * ranks_);
   for (std::size_t a = 0; a < ranks_; ++a) {
     for (std::size_t b = 0; b < ranks_; ++b) {
       links_[a * ranks_ + b] = a == b ? LinkLevel::InNode : layout_.link(static_cast<int>(a), static_cast<int>(b));
     }
   }
-  int tied_a = 0, tied_b = 0;
-  for (const ir::Stage& stage : plan.stages) {
-    if (stage.replica_of >= 0) continue;
-    if (stage.prev < 0) tied_a = stage.pp;
-    if (stage.next < 0) tied_b = stage.pp;
-  }
   // The same for every rank where the group spans ranks of the pipeline.
-  const GroupShape world = layout_.shape(ir::Group::world, 0), pp = layout_.shape(ir::Group::pp, 0);
+  const auto shared = [&](ir::Group group) { return layout_.shape(group, groups_.members(group, 0)); };
+  const GroupShape world = shared(ir::Group::world), pp = shared(ir::Group::pp);
   for (std::size_t r = 0; r < ranks_; ++r) {
     for (int g = 0; g < ir::kGroups; ++g) {
       const auto group = static_cast<ir::Group>(g);
       shapes_.push_back(group == ir::Group::world ? world
                         : group == ir::Group::pp  ? pp
-                                                  : layout_.shape(group, static_cast<int>(r), tied_a, tied_b));
+                                                  : layout_.shape(group, groups_.members(group, static_cast<int>(r))));
     }
   }
 }
@@ -139,6 +135,7 @@ double PricedCosts::payload(const ir::Action& action) const {
   switch (action.kind) {
     case ActionKind::Unshard: return working_bytes_ * static_cast<double>(sizes_.parameters(action));
     case ActionKind::AllReduce:
+    case ActionKind::ReduceReplicaGrad:
     case ActionKind::ReduceScatter: return kGrad * static_cast<double>(sizes_.parameters(action));
     case ActionKind::ReduceTiedGrad: return tied_bytes_;
     case ActionKind::ReduceLoss: return kLossBytes;
@@ -194,6 +191,7 @@ double PricedCosts::alone(int rank, const ir::Action& action) const {
     case ActionKind::AllReduce:
     case ActionKind::ReduceLoss:
       return overhead + all_reduce_time(profile_, shape(action.group, rank), payload(action));
+    case ActionKind::ReduceReplicaGrad:
     case ActionKind::ReduceTiedGrad: {
       // Both copies lie on one rank: one sum is read from both and written to both.
       const GroupShape& group = shape(action.group, rank);

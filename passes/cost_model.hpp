@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/diagnostics.hpp"
+#include "ir/rank_groups.hpp"
 #include "passes/buffer_sizes.hpp"
 #include "passes/cost.hpp"
 #include "passes/process_layout.hpp"
@@ -35,6 +36,7 @@ class PricedCosts final : public CostModel {
 
   const HardwareProfile& profile() const { return profile_; }
   const ProcessLayout& layout() const { return layout_; }
+  const ir::RankGroups& groups() const { return groups_; }
   const BufferSizes& sizes() const { return sizes_; }
 
   // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank.
@@ -49,13 +51,14 @@ class PricedCosts final : public CostModel {
  private:
   PricedCosts(const ir::Plan& plan, HardwareProfile profile);
   void price_stages(const ir::Plan& plan);
-  void map_ranks(const ir::Plan& plan);
+  void map_ranks();
   double alone(int rank, const ir::Action& action) const;
   PassSeconds passes_of(const ir::Action& action) const;
   double memory(double bytes) const { return bytes / profile_.memory_bandwidth; }
 
   HardwareProfile profile_;
   ProcessLayout layout_;
+  ir::RankGroups groups_;
   BufferSizes sizes_;
   std::size_t ranks_;
   std::int64_t head_ = 0;     // index of the model's last unit

@@ -3,7 +3,10 @@
 #include <array>
 #include <boost/graph/topological_sort.hpp>
 #include <iterator>
+#include <span>
 #include <utility>
+
+#include "ir/rank_groups.hpp"
 
 namespace fem::passes {
 namespace {
@@ -33,6 +36,7 @@ class Builder {
         program_(program),
         costs_(costs),
         order_(order),
+        groups_(plan.stages, static_cast<int>(program.ranks.size())),
         per_kind_(plan.stages.size() * static_cast<std::size_t>(program.microbatches)) {
     const std::size_t slots = 2 * per_kind_ * ir::kResourceKinds;
     writer_.assign(slots, kNone);
@@ -82,6 +86,7 @@ class Builder {
   const ir::Program& program_;
   const CostModel& costs_;
   RankOrder order_;
+  ir::RankGroups groups_;
   std::size_t per_kind_;
   std::vector<std::uint32_t> writer_;   // by slot: the vertex that defined the resource last
   std::vector<std::uint32_t> readers_;  // by slot: head of the list of its uses since
@@ -93,8 +98,8 @@ class Builder {
 };
 
 void Builder::number() {
-  std::array<std::vector<std::uint32_t>, ir::kGroups>
-      meetings;  // vertices of the collectives over pipeline ranks, in order
+  // Vertices of the collectives over pipeline ranks, in order, by group and its first member.
+  std::vector<std::vector<std::uint32_t>> meetings(ir::kGroups * program_.ranks.size());
   for (int r = 0; r < ranks(); ++r) {
     std::array<std::size_t, ir::kGroups> met{};
     std::vector<std::uint32_t>& numbers = result_.vertex.emplace_back();
@@ -104,8 +109,10 @@ void Builder::number() {
         numbers.push_back(numbers.back());
         continue;
       }
-      if (a.group == ir::Group::world || a.group == ir::Group::pp || a.group == ir::Group::tied) {
-        std::vector<std::uint32_t>& shared = meetings[static_cast<std::size_t>(a.group)];
+      const std::span<const int> members = groups_.members(a.group, r);
+      if (members.size() > 1) {
+        std::vector<std::uint32_t>& shared = meetings[static_cast<std::size_t>(a.group) * program_.ranks.size() +
+                                                      static_cast<std::size_t>(members.front())];
         const std::size_t k = met[static_cast<std::size_t>(a.group)]++;
         if (k < shared.size()) {
           numbers.push_back(shared[k]);
@@ -199,11 +206,18 @@ void Builder::scan(int r) {
   }
 }
 
-// Calls f with the slot of each resource that the operands name: an action without a stage names all of its rank's.
+// Calls f with the slot of each resource that the operands name: an action without a stage names all of its rank's, a
+// reduction of copies both where they lie on this rank.
 template <class F>
 void Builder::each_slot(int r, ResourceKind kind, const Action& action, F f) const {
   const int stages = static_cast<int>(plan_.stages.size());
   const bool per_rank = kind == ResourceKind::Loss || kind == ResourceKind::Metrics || kind == ResourceKind::Norm;
+  if (action.group == ir::Group::tied || action.group == ir::Group::replica) {
+    for (int s = 0; s < stages; ++s) {
+      if (stage(s).pp == r && groups_.reduces_together(action.group, action.stage, s)) f(slot(r, kind, s, -1));
+    }
+    return;
+  }
   for (int s = action.stage; s < stages; ++s) {
     if (s < 0 && !per_rank) continue;
     if (action.stage < 0 && s >= 0 && stage(s).pp != r) continue;

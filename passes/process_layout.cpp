@@ -49,8 +49,8 @@ GroupShape ProcessLayout::line(std::int64_t first, std::int64_t stride, std::int
   return shape;
 }
 
-GroupShape ProcessLayout::shape(ir::Group group, int pp, int tied_a, int tied_b) const {
-  const std::int64_t base = pp * stride_;
+GroupShape ProcessLayout::shape(ir::Group group, std::span<const int> members) const {
+  const std::int64_t base = members.front() * stride_;
   // Every group of `count` ranks, `stride` apart, within [begin, begin + size).
   const auto widest = [&](std::int64_t begin, std::int64_t size, std::int64_t stride, std::int64_t count) {
     GroupShape worst = line(begin, stride, count);
@@ -70,9 +70,10 @@ GroupShape ProcessLayout::shape(ir::Group group, int pp, int tied_a, int tied_b)
     case ir::Group::tp: return widest(base, stride_, 1, tp_);
     case ir::Group::ep: return widest(base, stride_, cp_ * tp_, ep_);
     case ir::Group::dp_cp: return widest(base, stride_, tp_, dp_ * cp_);
-    case ir::Group::tied: {
-      if (tied_a == tied_b) return {};
-      const bool apart = link(tied_a, tied_b) == LinkLevel::BetweenNodes;
+    case ir::Group::tied:
+    case ir::Group::replica: {
+      if (members.size() == 1) return {};
+      const bool apart = link(members.front(), members.back()) == LinkLevel::BetweenNodes;
       return apart ? GroupShape{2, 2, 1, 2} : GroupShape{2, 1, 2, 0};
     }
     case ir::Group::none: return {};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ir/plan.hpp"
@@ -32,9 +33,9 @@ class ProcessLayout {
   // The slowest link between two pipeline coordinates: replicas run in step, so one crossing holds up all.
   LinkLevel link(int pp_a, int pp_b) const;
 
-  // The groups of that kind in which a rank with pipeline coordinate `pp` may stand; of all of them the one that spans
-  // the most nodes. `tied`: the two pipeline coordinates that hold the copies.
-  GroupShape shape(ir::Group group, int pp, int tied_a = 0, int tied_b = 0) const;
+  // The groups of that kind whose ranks have these pipeline coordinates (ir/rank_groups.hpp); of all of them the one
+  // that spans the most nodes.
+  GroupShape shape(ir::Group group, std::span<const int> members) const;
 
  private:
   GroupShape line(std::int64_t first, std::int64_t stride, std::int64_t count) const;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ir/rank_groups.hpp"
 #include "ir/text.hpp"
 
 namespace fem::passes {
@@ -48,18 +49,16 @@ class Simulator {
         costs_(costs),
         sink_(sink),
         serial_(options.communication == Communication::Rendezvous),
-        ranks_(program.ranks.size()) {
-    const std::size_t slots = 2 * plan.stages.size() * static_cast<std::size_t>(program.microbatches);
-    events_.resize(slots);
-    collective_.resize(ir::kGroups);
-    for (int g = 0; g < ir::kGroups; ++g) collective_[static_cast<std::size_t>(g)].members = members(g);
+        groups_(plan.stages, static_cast<int>(program.ranks.size())),
+        ranks_(program.ranks.size()),
+        collective_(ir::kGroups * program.ranks.size()) {
+    events_.resize(2 * plan.stages.size() * static_cast<std::size_t>(program.microbatches));
   }
 
   std::optional<Simulation> run();
 
  private:
   struct Collective {
-    int members = 1;
     std::vector<int> here;  // ranks that have come
     double latest = 0;
   };
@@ -73,9 +72,11 @@ class Simulator {
   }
   const ir::Stage& stage(int s) const { return plan_.stages[static_cast<std::size_t>(s)]; }
 
-  int members(int group) const;
-  bool crosses_ranks(ir::Group group) const {
-    return group != ir::Group::none && collective_[static_cast<std::size_t>(group)].members > 1;
+  // The pipeline ranks that meet with r over that group; replicas of a pipeline coordinate run in step.
+  std::span<const int> members(ir::Group group, int r) const { return groups_.members(group, r); }
+  Collective& collective(ir::Group group, int r) {
+    return collective_[static_cast<std::size_t>(group) * ranks_.size() +
+                       static_cast<std::size_t>(members(group, r).front())];
   }
   bool check_operands();
   void advance(int r);
@@ -97,36 +98,14 @@ class Simulator {
   const CostModel& costs_;
   ir::DiagnosticSink& sink_;
   bool serial_;
+  ir::RankGroups groups_;
   std::vector<RankState> ranks_;
   std::vector<Event>
       events_;  // Rendezvous: by message, when its first side came; Asynchronous: by result, when it was made
-  std::vector<Collective> collective_;
+  std::vector<Collective> collective_;  // by group and its first member
   std::vector<int> runnable_;
   Simulation result_;
 };
-
-// How many pipeline ranks meet in a collective over that group; replicas of a pipeline coordinate run in step.
-int Simulator::members(int group) const {
-  switch (static_cast<ir::Group>(group)) {
-    case ir::Group::world:
-    case ir::Group::pp:
-      return static_cast<int>(program_.ranks.size());
-    case ir::Group::tied: {
-      int count = 0;
-      for (const ir::RankProgram& rank : program_.ranks)
-        count += std::ranges::any_of(rank.actions, [](const Action& a) { return a.group == ir::Group::tied; });
-      return count;
-    }
-    case ir::Group::dp:
-    case ir::Group::cp:
-    case ir::Group::tp:
-    case ir::Group::ep:
-    case ir::Group::dp_cp:
-    case ir::Group::none:
-      return 1;
-  }
-  return 1;
-}
 
 // What the run indexes with; the verifier says it better, but simulate may be given a plan that it has not seen.
 bool Simulator::check_operands() {
@@ -189,7 +168,7 @@ void Simulator::advance(int r) {
     bool done = true;
     if (ir::is_p2p(batch.front().kind)) {
       done = exchange(r, batch);
-    } else if (crosses_ranks(batch.front().group)) {
+    } else if (members(batch.front().group, r).size() > 1) {
       done = collect(r, batch.front());
     } else {
       done = compute(r, batch);
@@ -294,12 +273,12 @@ void Simulator::publish(const Action& action, double end) {
 
 // A collective over pipeline ranks: all of them end together.
 bool Simulator::collect(int r, const Action& action) {
-  Collective& meeting = collective_[static_cast<std::size_t>(action.group)];
+  Collective& meeting = collective(action.group, r);
   RankState& state = rank(r);
   meeting.latest = meeting.here.empty() ? state.clock : std::max(meeting.latest, state.clock);
   meeting.here.push_back(r);
   state.in_collective = true;
-  if (static_cast<int>(meeting.here.size()) < meeting.members) return false;
+  if (meeting.here.size() < members(action.group, r).size()) return false;
   for (int member : meeting.here) {
     RankState& other = rank(member);
     other.in_collective = false;

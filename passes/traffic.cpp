@@ -8,12 +8,13 @@ namespace {
 
 // Groups of the mesh that one action of one pipeline rank's program stands for. A group that spans pipeline ranks is
 // met in the program of each: it counts at the first alone.
-double groups_of(const ir::Settings& settings, ir::Group group, int rank, std::int64_t replicas, int first_tied) {
+double groups_of(const ir::Settings& settings, ir::Group group, bool first, std::int64_t replicas) {
   const auto& parallel = settings.parallel;
   switch (group) {
-    case ir::Group::world: return rank == 0 ? 1 : 0;
-    case ir::Group::pp: return rank == 0 ? static_cast<double>(replicas) : 0;
-    case ir::Group::tied: return rank == first_tied ? static_cast<double>(replicas) : 0;
+    case ir::Group::world: return first ? 1 : 0;
+    case ir::Group::pp:
+    case ir::Group::tied:
+    case ir::Group::replica: return first ? static_cast<double>(replicas) : 0;
     case ir::Group::dp: return static_cast<double>(parallel.cp * parallel.tp);
     case ir::Group::cp: return static_cast<double>(parallel.dp * parallel.tp);
     case ir::Group::tp: return static_cast<double>(parallel.dp * parallel.cp);
@@ -24,13 +25,14 @@ double groups_of(const ir::Settings& settings, ir::Group group, int rank, std::i
   return 0;
 }
 
-void add_collective(const ir::Plan& plan, int rank, int first_tied, const ir::Action& action, const PricedCosts& costs,
+void add_collective(const ir::Plan& plan, int rank, const ir::Action& action, const PricedCosts& costs,
                     LinkBytes& total) {
   LinkBytes bytes = all_reduce_bytes(costs.shape(action.group, rank), costs.payload(action));
   // A gather and a reduce-scatter are each half of an all-reduce.
   const bool half = action.kind == ir::ActionKind::Unshard || action.kind == ir::ActionKind::ReduceScatter;
+  const bool first = costs.groups().members(action.group, rank).front() == rank;
   const double groups =
-      groups_of(plan.settings, action.group, rank, costs.layout().per_pipeline_rank(), first_tied) * (half ? 0.5 : 1);
+      groups_of(plan.settings, action.group, first, costs.layout().per_pipeline_rank()) * (half ? 0.5 : 1);
   total.in_node += groups * bytes.in_node;
   total.between_nodes += groups * bytes.between_nodes;
 }
@@ -41,10 +43,6 @@ Traffic traffic(const ir::Plan& plan, const ir::Program& program, const PricedCo
   Traffic result;
   const std::size_t ranks = program.ranks.size();
   std::vector<PairTraffic> table(ranks * ranks);
-  int first_tied = static_cast<int>(ranks);
-  for (const ir::Stage& s : plan.stages) {
-    if (s.prev < 0 || s.next < 0) first_tied = std::min<int>(first_tied, s.pp);
-  }
   for (std::size_t r = 0; r < ranks; ++r) {
     for (const ir::Action& a : program.ranks[r].actions) {
       if (ir::is_send(a.kind)) {
@@ -52,7 +50,7 @@ Traffic traffic(const ir::Plan& plan, const ir::Program& program, const PricedCo
         ++pair.messages;
         pair.bytes += costs.sizes().stage(a.stage).activation;
       } else if (a.group != ir::Group::none) {
-        add_collective(plan, static_cast<int>(r), first_tied, a, costs, result.collectives);
+        add_collective(plan, static_cast<int>(r), a, costs, result.collectives);
       }
     }
   }

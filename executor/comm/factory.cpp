@@ -37,9 +37,8 @@ Backend backend_from_name(std::string_view text) {
   throw ExecutionError("unknown backend '" + std::string(text) + "': one of local, mpi, nccl, null");
 }
 
-World make_world(Backend backend, const ir::Settings& settings, const LaunchEnvironment& launch,
+World make_world(Backend backend, const Topology& topology, const LaunchEnvironment& launch,
                  const CommOptions& options) {
-  const Topology topology(settings);
   World world;
   switch (backend) {
     case Backend::local: check_alone(launch); return make_local_world(topology, options);

@@ -7,7 +7,7 @@
 
 #include "executor/comm/communicator.hpp"
 #include "executor/comm/launch.hpp"
-#include "ir/settings.hpp"
+#include "executor/topology.hpp"
 
 namespace fem::exec {
 
@@ -19,9 +19,9 @@ Backend backend_from_name(std::string_view text);  // ExecutionError that lists 
 // by a thread of its own), the launched rank for mpi and nccl, rank 0 for null.
 using World = std::vector<std::unique_ptr<Communicator>>;
 
-// ExecutionError where the launched world is not the mesh of the settings, where the build lacks the backend, or where
-// there is no device for it. For mpi and nccl a collective call of all ranks.
-World make_world(Backend backend, const ir::Settings& settings, const LaunchEnvironment& launch,
+// ExecutionError where the launched world is not the mesh, where the build lacks the backend, or where there is no
+// device for it. For mpi and nccl a collective call of all ranks.
+World make_world(Backend backend, const Topology& topology, const LaunchEnvironment& launch,
                  const CommOptions& options = {});
 
 // True where this build has the CUDA library and a GPU answers. Loads the CUDA library; never throws.

@@ -42,7 +42,7 @@ int run_rules(int argc, char** argv) {
   const LaunchEnvironment launch = detect_launch();
   std::vector<World> worlds;
   for (const Mesh& mesh : meshes(launch.world_size)) {
-    worlds.push_back(make_world(Backend::mpi, settings(mesh), launch, {std::chrono::milliseconds(30'000)}));
+    worlds.push_back(make_world(Backend::mpi, Topology(settings(mesh)), launch, {std::chrono::milliseconds(30'000)}));
     for (const Rule& rule : rules())
       testing::RegisterTest(("MpiRules_" + mesh.name()).c_str(), rule.name, nullptr, nullptr, __FILE__, __LINE__,
                             [comm = worlds.back()[0].get(), rule]() -> testing::Test* {
@@ -60,7 +60,7 @@ int run_fatal(const std::string& name) {
   for (const FatalRule& rule : fatal_rules()) {
     if (name != rule.name) continue;
     const LaunchEnvironment launch = detect_launch();
-    const World world = make_world(Backend::mpi, settings({.pp = launch.world_size}), launch, rule.options);
+    const World world = make_world(Backend::mpi, Topology(settings({.pp = launch.world_size})), launch, rule.options);
     try {
       rule.run(*world[0]);
     } catch (const ExecutionError& error) {
@@ -82,7 +82,7 @@ int run_large() {
                          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   if (available < 4 * kBytes) return 77;
   const LaunchEnvironment launch = detect_launch();
-  const World world = make_world(Backend::mpi, settings({.pp = launch.world_size}), launch);
+  const World world = make_world(Backend::mpi, Topology(settings({.pp = launch.world_size})), launch);
   std::vector<std::uint64_t> data(kWords);
   int wrong = 0;
   for (std::uint64_t factor : {std::uint64_t{0x9e3779b97f4a7c15u}, std::uint64_t{0xbf58476d1ce4e5b9u}}) {

@@ -20,8 +20,8 @@ using ir::Group;
 using ir::Lane;
 
 const std::vector<Group>& groups() {
-  static const std::vector<Group> all{Group::world, Group::pp, Group::dp,    Group::cp,
-                                      Group::tp,    Group::ep, Group::dp_cp, Group::tied};
+  static const std::vector<Group> all{Group::world, Group::pp,    Group::dp,   Group::cp,     Group::tp,
+                                      Group::ep,    Group::dp_cp, Group::tied, Group::replica};
   return all;
 }
 

@@ -27,7 +27,7 @@ LaunchEnvironment launched(Launcher launcher, int world_size, const char* size_v
 
 std::string error_of(Backend backend, const ir::Settings& settings, const LaunchEnvironment& launch) {
   try {
-    make_world(backend, settings, launch);
+    make_world(backend, Topology(settings), launch);
   } catch (const ExecutionError& error) {
     return error.what();
   }
@@ -41,10 +41,10 @@ TEST(Factory, NamesOfBackends) {
 }
 
 TEST(Factory, LocalHoldsAllRanksAndNullOne) {
-  const World local = make_world(Backend::local, mesh(2, 3), {});
+  const World local = make_world(Backend::local, Topology(mesh(2, 3)), {});
   ASSERT_EQ(local.size(), 6u);
   for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(local[static_cast<std::size_t>(rank)]->rank(), rank);
-  const World null = make_world(Backend::null, mesh(2, 3), {});
+  const World null = make_world(Backend::null, Topology(mesh(2, 3)), {});
   ASSERT_EQ(null.size(), 1u);
   EXPECT_EQ(null[0]->size(), 6);
 }

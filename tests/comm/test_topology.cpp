@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "executor/error.hpp"
 #include "executor/topology.hpp"
 
@@ -61,6 +63,38 @@ TEST(Topology, TiedIsTheFirstAndTheLastOfAPipeline) {
   EXPECT_THAT(topology.members(Group::tied, 5), ElementsAre(1, 5));
   EXPECT_THAT(topology.members(Group::tied, 2), ElementsAre(2)) << "in the middle";
   EXPECT_THAT(Topology(mesh(1, 2, 1, 1)).members(Group::tied, 1), ElementsAre(1)) << "one pipeline rank";
+}
+
+// Stages down the first direction, then down the second; each row is pp, prev, next, replica_of.
+ir::Plan placed(int pp, std::vector<std::array<int, 4>> rows) {
+  ir::Plan plan;
+  plan.settings = mesh(pp, 2, 1, 1);
+  for (const auto& [rank, prev, next, replica] : rows) {
+    ir::Stage stage;
+    stage.pp = static_cast<std::int16_t>(rank);
+    stage.prev = static_cast<std::int16_t>(prev);
+    stage.next = static_cast<std::int16_t>(next);
+    stage.replica_of = static_cast<std::int16_t>(replica);
+    plan.stages.push_back(stage);
+  }
+  return plan;
+}
+
+TEST(Topology, ARankWithBothTiedCopiesAddsThemAlone) {
+  const Topology v(placed(2, {{0, -1, 1, -1}, {1, 0, 2, -1}, {1, 1, 3, -1}, {0, 2, -1, -1}}));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(v.members(Group::tied, rank), ElementsAre(rank));
+    EXPECT_THAT(v.members(Group::replica, rank), ElementsAre(rank));
+  }
+}
+
+TEST(Topology, ReplicasOfTwoDirectionsMeetInPairs) {
+  const Topology two(placed(3, {{0, -1, 1, -1}, {1, 0, 2, -1}, {2, 1, -1, -1},
+                                {2, -1, 4, 0}, {1, 3, 5, 1}, {0, 4, -1, 2}}));
+  EXPECT_THAT(two.members(Group::replica, 0), ElementsAre(0, 4));
+  EXPECT_THAT(two.members(Group::replica, 5), ElementsAre(1, 5));
+  EXPECT_THAT(two.members(Group::replica, 3), ElementsAre(3)) << "both replicas of the middle stage";
+  for (int rank = 0; rank < 6; ++rank) EXPECT_THAT(two.members(Group::tied, rank), ElementsAre(rank));
 }
 
 // Every member names the same group, itself in it, in ascending order.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -151,6 +152,38 @@ ir::Plan make_plan(const ir::Settings& settings, Order order) {
   return plan;
 }
 
+ir::Plan make_placed_plan(const ir::Settings& settings, fem::test::Placement placement,
+                          const fem::test::Order& order) {
+  const int p = static_cast<int>(settings.parallel.pp), m = static_cast<int>(ir::microbatches(settings));
+  const int chunks = placement == fem::test::Placement::V ? 2 : 1, parts = chunks * p;
+  ir::Plan plan = fem::test::make_plan(placement, p, chunks, m, order);
+  plan.settings = settings;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    // The first parts hold one block more where the division leaves a remainder.
+    const int part = static_cast<int>(s) % parts, layers = static_cast<int>(settings.model.layers);
+    const auto before = [&](int n) { return n * (layers / parts) + std::min(n, layers % parts); };
+    plan.stages[s].first_unit = static_cast<std::int16_t>(part == 0 ? 0 : 1 + before(part));
+    plan.stages[s].units = static_cast<std::int16_t>(before(part + 1) - before(part) + (part == 0) +
+                                                     (part + 1 == parts));
+  }
+  for (ir::RankProgram& rank : plan.programs[0].ranks) {
+    std::vector<ir::Action>& actions = rank.actions;
+    const auto reduction = std::ranges::find(actions, ir::ActionKind::AllReduce, &ir::Action::kind);
+    std::vector<ir::Action> tied;
+    for (std::size_t s = 0; settings.model.tied && s < plan.stages.size(); ++s) {
+      if (plan.stages[s].pp != &rank - plan.programs[0].ranks.data()) continue;
+      const int copies = (plan.stages[s].prev < 0) + (plan.stages[s].next < 0);
+      for (int i = 0; i < copies; ++i) tied.push_back(ir::reduce_tied_grad(static_cast<int>(s)));
+    }
+    actions.insert(reduction, tied.begin(), tied.end());
+  }
+  plan.level = ir::Level::Communication;
+  ir::DiagnosticSink sink;
+  if (!passes::lower_communication(plan.stages, plan.programs[0], sink)) throw std::runtime_error(sink.text());
+  if (!ir::verify(plan, sink)) throw std::runtime_error(sink.text());
+  return plan;
+}
+
 std::string write_tokens(const std::filesystem::path& folder, std::int64_t vocab, std::int64_t tokens,
                          std::uint64_t seed) {
   std::vector<std::int64_t> document;
@@ -193,10 +226,20 @@ Outcome train(ir::Plan plan, RunOptions options, const CommOptions& comm) {
 
 Outcome train_unsaved(ir::Plan plan, const CommOptions& comm) { return run(std::move(plan), {}, comm, false); }
 
-void on_ranks(const ir::Settings& settings, const std::function<void(Communicator&)>& body) {
-  World world = make_world(Backend::local, settings, {}, CommOptions{std::chrono::seconds(20)});
+namespace {
+
+void on_ranks(const Topology& topology, const std::function<void(Communicator&)>& body) {
+  World world = make_world(Backend::local, topology, {}, CommOptions{std::chrono::seconds(20)});
   run_ranks(world, body);
 }
+
+}  // namespace
+
+void on_ranks(const ir::Settings& settings, const std::function<void(Communicator&)>& body) {
+  on_ranks(Topology(settings), body);
+}
+
+void on_ranks(const ir::Plan& plan, const std::function<void(Communicator&)>& body) { on_ranks(Topology(plan), body); }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&

@@ -13,6 +13,7 @@
 #include "executor/run_options.hpp"
 #include "executor/trainer.hpp"
 #include "ir/plan.hpp"
+#include "tests/passes/orders.hpp"
 
 namespace fem::exec::test {
 
@@ -37,6 +38,10 @@ enum class Order { gpipe, one_f_one_b, split };  // split: 1F1B with BackwardInp
 // Programs train and eval at communication level, stages divided evenly over settings.parallel.pp ranks.
 ir::Plan make_plan(const ir::Settings& settings, Order order = Order::one_f_one_b);
 
+// Program train at communication level with two stages a rank (placement V) or two replicas in two directions, around
+// the forwards and backwards of an order from tests/passes/orders.hpp.
+ir::Plan make_placed_plan(const ir::Settings& settings, fem::test::Placement placement, const fem::test::Order& order);
+
 // Writes PREFIX.bin and PREFIX.idx: one document of `tokens` pseudo-random ids below vocab. Returns the prefix.
 std::string write_tokens(const std::filesystem::path& folder, std::int64_t vocab, std::int64_t tokens,
                          std::uint64_t seed = 1);
@@ -56,6 +61,7 @@ Outcome train_unsaved(ir::Plan plan, const CommOptions& comm = {});
 
 // Runs a function on each rank of a mesh, a thread each, and rethrows the first error.
 void on_ranks(const ir::Settings& settings, const std::function<void(Communicator&)>& body);
+void on_ranks(const ir::Plan& plan, const std::function<void(Communicator&)>& body);
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 // Empty when both hold the same names with the same bits, else the first that differs.

@@ -208,7 +208,7 @@ ir::testing::PlanShape plan_shape(Random& random) {
   return {.pp = 1 + static_cast<int>(below(random, 4)),
           .microbatches = 1 + static_cast<int>(below(random, 3)),
           .order = static_cast<ir::testing::Order>(below(random, 3)),
-          .v_placement = below(random, 2) == 0,
+          .placement = static_cast<ir::testing::Placement>(below(random, 3)),
           .tied = below(random, 2) == 0,
           .batches = false};
 }

@@ -69,6 +69,19 @@ std::optional<std::string> resource(const Plan& plan, bool forward_only, Resourc
   return std::nullopt;
 }
 
+// Stages of the rank whose accumulators a reduction of copies adds: the two replicas, or all copies of the embedding.
+std::vector<int> copies(const Plan& plan, std::size_t rank, const Action& a) {
+  std::vector<int> out;
+  for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
+    const Stage &stage = plan.stages[static_cast<std::size_t>(s)],
+                &named = plan.stages[static_cast<std::size_t>(a.stage)];
+    if (stage.pp != static_cast<int>(rank)) continue;
+    const bool tied = a.kind == ActionKind::ReduceTiedGrad && (stage.prev < 0 || stage.next < 0);
+    if (s == a.stage || tied || stage.first_unit == named.first_unit) out.push_back(s);
+  }
+  return out;
+}
+
 Touched touched(const Plan& plan, const Program& program, std::size_t rank, const Batch& batch) {
   Touched out;
   for (std::size_t i = batch.action; i < batch.action + batch.size; ++i) {
@@ -86,6 +99,9 @@ Touched touched(const Plan& plan, const Program& program, std::size_t rank, cons
         for (int s = 0; s < static_cast<int>(plan.stages.size()); ++s) {
           if (plan.stages[static_cast<std::size_t>(s)].pp == static_cast<int>(rank)) stages.push_back(s);
         }
+      }
+      if (a.kind == ActionKind::ReduceTiedGrad || a.kind == ActionKind::ReduceReplicaGrad) {
+        stages = copies(plan, rank, a);
       }
       for (const int s : stages) {
         const auto name = resource(plan, program.forward_only, kind, s, a.microbatch);
@@ -263,10 +279,11 @@ class LaneWorld {
         use(send ? Channel{r, peer, true} : Channel{peer, r, false},
             send ? Channel{r, peer, false} : Channel{peer, r, true});
       }
-      if (a.group != Group::world && a.group != Group::tied) continue;
+      if (a.group != Group::world && a.group != Group::tied && a.group != Group::replica) continue;
       const std::size_t calls = 1000 + static_cast<std::size_t>(a.group);
       for (std::size_t other = 0; other < ranks_.size(); ++other) {
         if (!members_.contains({other, a.group})) continue;
+        if (a.group == Group::replica && other != r && other != ranks_.size() - 1 - r) continue;
         use(Channel{r, calls + 10 * other, true}, Channel{other, calls + 10 * r, true});
       }
     }

@@ -1,6 +1,7 @@
 #include "tests/ir/plans.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/builder.hpp"
 #include "ir/verify.hpp"
@@ -10,7 +11,12 @@ namespace {
 
 constexpr int kBlocksPerStage = 1;
 
-int stages_of(const PlanShape& shape) { return shape.v_placement ? 2 * shape.pp : shape.pp; }
+int stages_of(const PlanShape& shape) { return shape.placement == Placement::Loop ? shape.pp : 2 * shape.pp; }
+
+// Stages that a microbatch passes.
+int depth_of(const PlanShape& shape) { return shape.placement == Placement::V ? 2 * shape.pp : shape.pp; }
+
+bool has_replicas(const PlanShape& shape) { return shape.placement == Placement::Bidirectional; }
 
 int rank_of(const PlanShape& shape, int stage) {
   return stage < shape.pp ? stage : 2 * shape.pp - 1 - stage;
@@ -18,7 +24,7 @@ int rank_of(const PlanShape& shape, int stage) {
 
 Settings settings_of(const PlanShape& shape) {
   Settings s;
-  s.model.layers = kBlocksPerStage * stages_of(shape);
+  s.model.layers = kBlocksPerStage * depth_of(shape);
   s.model.hidden = 8;
   s.model.intermediate = 16;
   s.model.heads = 2;
@@ -31,20 +37,30 @@ Settings settings_of(const PlanShape& shape) {
 }
 
 std::vector<Stage> stages(const PlanShape& shape) {
-  const int n = stages_of(shape);
+  const int n = depth_of(shape);
   std::vector<Stage> out;
   int unit = 0;
-  for (int s = 0; s < n; ++s) {
+  for (int s = 0; s < stages_of(shape); ++s) {
+    const int part = s % n;
+    if (part == 0) unit = 0;
     Stage stage;
     stage.pp = static_cast<std::int16_t>(rank_of(shape, s));
-    stage.prev = static_cast<std::int16_t>(s - 1);
-    stage.next = static_cast<std::int16_t>(s + 1 < n ? s + 1 : -1);
+    stage.prev = static_cast<std::int16_t>(part > 0 ? s - 1 : -1);
+    stage.next = static_cast<std::int16_t>(part + 1 < n ? s + 1 : -1);
+    stage.replica_of = static_cast<std::int16_t>(s >= n ? part : -1);
     stage.first_unit = static_cast<std::int16_t>(unit);
-    stage.units = static_cast<std::int16_t>(kBlocksPerStage + (s == 0) + (s == n - 1));
+    stage.units = static_cast<std::int16_t>(kBlocksPerStage + (part == 0) + (part == n - 1));
     unit += stage.units;
     out.push_back(stage);
   }
   return out;
+}
+
+// The microbatches that pass a stage: [first, last). With two directions the first half goes down.
+std::pair<int, int> microbatches_of(const PlanShape& shape, int stage) {
+  const int m = shape.microbatches, down = (m + 1) / 2;
+  if (!has_replicas(shape)) return {0, m};
+  return stage < shape.pp ? std::pair(0, down) : std::pair(down, m);
 }
 
 // Forwards and backwards of one rank. With two stages on a rank all microbatches pass one stage before the other.
@@ -61,17 +77,20 @@ std::vector<Action> compute(const PlanShape& shape, int rank, bool forward_only)
   const bool in_turn = shape.order != Order::AllForwardThenBackward && mine.size() == 1 && !forward_only;
   const int ahead = in_turn ? std::min(shape.pp - 1 - rank, m) : m;
   for (const int s : mine) {
-    for (int i = 0; i < ahead; ++i) out.push_back(forward(s, i));
+    const auto [first, last] = microbatches_of(shape, s);
+    for (int i = first; i < std::min(last, first + ahead); ++i) out.push_back(forward(s, i));
   }
   if (forward_only) return out;
   for (auto s = mine.rbegin(); s != mine.rend(); ++s) {
-    for (int i = 0; i < m; ++i) {
-      if (in_turn && i + ahead < m) out.push_back(forward(*s, i + ahead));
-      backward_of(*s, in_turn ? i : m - 1 - i);
+    const auto [first, last] = microbatches_of(shape, *s);
+    for (int i = first; i < last; ++i) {
+      if (in_turn && i + ahead < last) out.push_back(forward(*s, i + ahead));
+      backward_of(*s, in_turn ? i : first + last - 1 - i);
     }
   }
   for (const int s : mine) {
-    for (int i = 0; shape.order == Order::Split && i < m; ++i) out.push_back(backward_weight(s, i));
+    const auto [first, last] = microbatches_of(shape, s);
+    for (int i = first; shape.order == Order::Split && i < last; ++i) out.push_back(backward_weight(s, i));
   }
   return out;
 }
@@ -82,9 +101,15 @@ void append_update(const PlanShape& shape, int rank, std::vector<Action>& out) {
     if (rank_of(shape, s) == rank) mine.push_back(s);
   }
   out.push_back(reduce_loss());
+  const int n = depth_of(shape);
+  for (int part = 0; has_replicas(shape) && part < n; ++part) {
+    for (const int s : mine) {
+      if (s % n == part) out.push_back(reduce_replica_grad(s));
+    }
+  }
   for (const int s : mine) {
-    if (shape.tied && s == 0) out.push_back(reduce_tied_grad(s));
-    if (shape.tied && s == stages_of(shape) - 1) out.push_back(reduce_tied_grad(s));
+    if (shape.tied && s % n == 0) out.push_back(reduce_tied_grad(s));
+    if (shape.tied && s % n == n - 1) out.push_back(reduce_tied_grad(s));
   }
   for (const int s : mine) out.push_back(all_reduce(s));
   out.push_back(grad_norm());
@@ -175,8 +200,9 @@ std::string name(const PlanShape& shape) {
   const char* order = shape.order == Order::Split                    ? "split"
                       : shape.order == Order::AllForwardThenBackward ? "gpipe"
                                                                      : "1f1b";
+  const char* placement = shape.placement == Placement::V ? "_v" : has_replicas(shape) ? "_two_ways" : "";
   return std::string(order) + "_pp" + std::to_string(shape.pp) + "_m" + std::to_string(shape.microbatches) +
-         (shape.v_placement ? "_v" : "") + (shape.tied ? "_tied" : "") + (shape.batches ? "_batches" : "");
+         placement + (shape.tied ? "_tied" : "") + (shape.batches ? "_batches" : "");
 }
 
 Plan stage_plan(const PlanShape& shape) {
@@ -200,7 +226,9 @@ std::vector<PlanShape> all_shapes() {
   for (const int pp : {1, 2, 3, 4}) {
     for (const int m : {1, 2, 4, 7}) {
       for (const Order order : {Order::AllForwardThenBackward, Order::OneForwardOneBackward, Order::Split}) {
-        for (const bool v : {false, true}) shapes.push_back({pp, m, order, v, (pp + m) % 2 == 0, true});
+        for (const Placement placement : {Placement::Loop, Placement::V, Placement::Bidirectional}) {
+          shapes.push_back({pp, m, order, placement, (pp + m) % 2 == 0, true});
+        }
       }
     }
   }

@@ -14,11 +14,17 @@ enum class Order {
   Split,                   // 1F1B with BackwardInput and BackwardWeight, the latter at the end
 };
 
+enum class Placement {
+  Loop,           // one stage on each rank
+  V,              // two stages on each rank, the first half going down, the second coming back
+  Bidirectional,  // one stage on each rank and a replica of it on rank pp - 1 - r, for half of the microbatches each
+};
+
 struct PlanShape {
   int pp = 2;
   int microbatches = 4;
   Order order = Order::OneForwardOneBackward;
-  bool v_placement = false;  // two stages on each rank, the first half going down, the second coming back
+  Placement placement = Placement::Loop;
   bool tied = false;
   bool batches = true;  // neighbouring messages are joined where the verifier allows it
 };

@@ -1,10 +1,13 @@
 #include "tests/ir/symbolic_world.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
+#include <utility>
 
 namespace fem::ir::testing {
 namespace {
@@ -24,7 +27,9 @@ Hash hash(std::initializer_list<Hash> parts) {
   return h;
 }
 
-enum Tag : Hash { kForward = 1, kGradInput, kGradWeight, kLoss, kWork, kSum, kNorm, kClip, kStep, kMetrics, kTied };
+enum Tag : Hash {
+  kForward = 1, kGradInput, kGradWeight, kLoss, kWork, kSum, kNorm, kClip, kStep, kMetrics, kTied, kReplica
+};
 
 // What one rank holds. Names: the tensor's letter, stage, microbatch.
 using Key = std::tuple<char, int, int>;
@@ -45,13 +50,16 @@ struct RankState {
   bool posted = false;
   std::map<Key, Hash> values;
   std::deque<Half> halves;
+  bool tied_done = false;
+  std::set<int> replicas_done;  // stages whose replicas, both on this rank, have been added
 };
 
 class World {
  public:
   World(const Plan& plan, const Program& program) : plan_(plan), program_(program), ranks_(program.ranks.size()) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-      ranks_[static_cast<std::size_t>(plan.stages[s].pp)].values[{'p', static_cast<int>(s), 0}] = hash({s});
+      const int stage = static_cast<int>(s);
+      ranks_[static_cast<std::size_t>(plan.stages[s].pp)].values[{'p', stage, 0}] = hash({part(stage)});
     }
     for (RankState& rank : ranks_) rank.values[{'l', 0, 0}] = 0;
   }
@@ -79,6 +87,8 @@ class World {
 
  private:
   const Stage& stage(int s) const { return plan_.stages[static_cast<std::size_t>(s)]; }
+  // The part of the model: two replicas are one part.
+  Hash part(int s) const { return static_cast<Hash>(stage(s).replica_of >= 0 ? stage(s).replica_of : s); }
 
   Hash get(std::size_t r, Key key) const {
     const auto found = ranks_[r].values.find(key);
@@ -131,7 +141,9 @@ class World {
     } else if (batch[0].kind == ActionKind::ReduceLoss || batch[0].kind == ActionKind::GradNorm) {
       return collective(batch[0]);
     } else if (batch[0].kind == ActionKind::ReduceTiedGrad) {
-      return tied();
+      return tied(r);
+    } else if (batch[0].kind == ActionKind::ReduceReplicaGrad) {
+      return replicas(r, batch[0]);
     } else {
       compute(r, batch[0]);
     }
@@ -216,34 +228,73 @@ class World {
     return true;
   }
 
-  // Waits for the ranks with a copy; on one rank the first call serves both copies.
-  bool tied() {
-    std::vector<int> copies;
+  // Whether all of these ranks stand at an action of that kind.
+  bool gathered(std::initializer_list<std::size_t> ranks, ActionKind kind) const {
+    for (const std::size_t r : ranks) {
+      if (ranks_[r].at == program_.ranks[r].actions.size()) throw Failure{"a rank has ended before a reduction"};
+      if (program_.ranks[r].actions[ranks_[r].at].kind != kind) return false;
+    }
+    return true;
+  }
+
+  // The stages of a rank that begin or end a direction.
+  std::vector<int> copies(std::size_t r, bool begin, bool end) const {
+    std::vector<int> out;
     for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
-      if (plan_.stages[s].prev < 0) copies.push_back(static_cast<int>(s));
-      if (plan_.stages[s].next < 0) copies.push_back(static_cast<int>(s));
+      const Stage& stage = plan_.stages[s];
+      if (static_cast<std::size_t>(stage.pp) != r) continue;
+      if ((begin && stage.prev < 0) || (end && stage.next < 0)) out.push_back(static_cast<int>(s));
     }
-    const auto first = static_cast<std::size_t>(stage(copies[0]).pp);
-    const auto last = static_cast<std::size_t>(stage(copies[1]).pp);
-    for (const std::size_t r : {first, last}) {
-      if (ranks_[r].at == program_.ranks[r].actions.size()) throw Failure{"a rank has ended before a tied reduction"};
-      if (program_.ranks[r].actions[ranks_[r].at].kind != ActionKind::ReduceTiedGrad) return false;
+    return out;
+  }
+
+  // Two ranks that have one copy each meet; a rank with both adds alone. Each rank's first call serves all its copies.
+  bool tied(std::size_t r) {
+    const std::vector<int> embeddings = copies(r, true, false), heads = copies(r, false, true);
+    if (embeddings.empty() && heads.empty()) throw Failure{"a rank without a tied copy"};
+    const int own = embeddings.empty() ? heads[0] : embeddings[0];
+    int there = own;  // the other end of the direction
+    while (embeddings.empty() && stage(there).prev >= 0) there = stage(there).prev;
+    while (heads.empty() && stage(there).next >= 0) there = stage(there).next;
+    if (!embeddings.empty() && !heads.empty()) there = heads[0];
+    const auto other = static_cast<std::size_t>(stage(there).pp);
+    if (!gathered({r, other}, ActionKind::ReduceTiedGrad)) return false;
+    if (!ranks_[r].tied_done) {
+      const Hash sum = hash({kTied, get(r, {'G', own, 0}) + get(other, {'G', there, 0})});
+      for (const std::size_t member : {r, other}) {
+        if (std::exchange(ranks_[member].tied_done, true)) continue;
+        for (const int s : copies(member, true, true)) ranks_[member].values[{'G', s, 0}] += sum;
+      }
     }
-    const Key a{'G', copies[0], 0}, b{'G', copies[1], 0};
-    if (!tied_done_) {
-      const Hash sum = hash({kTied, get(first, a) + get(last, b)});
-      ranks_[first].values[a] += sum;
-      if (a != b) ranks_[last].values[b] += sum;
-      tied_done_ = true;
+    ++ranks_[r].at;
+    if (other != r) ++ranks_[other].at;
+    return true;
+  }
+
+  // Meets the rank of the replica, matched by order alone; both replicas on one rank: the first call serves both.
+  bool replicas(std::size_t r, const Action& a) {
+    int replica = stage(a.stage).replica_of;
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      if (plan_.stages[s].replica_of == a.stage) replica = static_cast<int>(s);
     }
-    ++ranks_[first].at;
-    if (last != first) ++ranks_[last].at;
+    if (replica < 0) throw Failure{"a stage without a replica"};
+    const auto other = static_cast<std::size_t>(stage(replica).pp);
+    if (!gathered({r, other}, ActionKind::ReduceReplicaGrad)) return false;
+    const Key mine{'G', a.stage, 0};
+    const Key theirs{'G', other == r ? replica : int{program_.ranks[other].actions[ranks_[other].at].stage}, 0};
+    if (other != r || !ranks_[r].replicas_done.contains(std::min(a.stage, static_cast<std::int16_t>(replica)))) {
+      const Hash sum = hash({kReplica, get(r, mine) + get(other, theirs)});
+      ranks_[r].values[mine] = ranks_[other].values[theirs] = sum;
+      ranks_[r].replicas_done.insert(std::min(a.stage, static_cast<std::int16_t>(replica)));
+    }
+    ++ranks_[r].at;
+    if (other != r) ++ranks_[other].at;
     return true;
   }
 
   void compute(std::size_t r, const Action& a) {
     const int s = a.stage, m = a.microbatch;
-    const auto id = static_cast<Hash>(s), mb = static_cast<Hash>(m);
+    const Hash id = part(s), mb = static_cast<Hash>(m);
     switch (a.kind) {
       case ActionKind::Forward: {
         const Hash x = stage(s).prev >= 0 ? take(r, {'a', stage(s).prev, m}) : hash({mb});
@@ -281,7 +332,6 @@ class World {
   const Plan& plan_;
   const Program& program_;
   std::vector<RankState> ranks_;
-  bool tied_done_ = false;
 };
 
 }  // namespace

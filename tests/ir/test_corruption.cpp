@@ -76,6 +76,31 @@ TEST(SymbolicWorld, OrderOfTheScheduleDoesNotMatter) {
   EXPECT_EQ(params(Order::OneForwardOneBackward), params(Order::Split));
 }
 
+// After a step both replicas of a stage hold the same parameters; without their reduction they do not.
+TEST(SymbolicWorld, ReplicasStayEqual) {
+  for (const PlanShape& shape : all_shapes()) {
+    if (shape.placement != Placement::Bidirectional || shape.microbatches < 2) continue;
+    SCOPED_TRACE(name(shape));
+    const Plan plan = communication_plan(shape);
+    const auto differ = [&](const Program& program) {
+      const WorldResult result = run_symbolically(plan, program);
+      EXPECT_EQ(result.failure, "");
+      int different = 0;
+      for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+        const int original = plan.stages[s].replica_of;
+        different += original >= 0 && result.params[s] != result.params[static_cast<std::size_t>(original)];
+      }
+      return different;
+    };
+    EXPECT_EQ(differ(plan.programs[0]), 0);
+    Program without = plan.programs[0];
+    for (RankProgram& rank : without.ranks) {
+      std::erase_if(rank.actions, [](const Action& a) { return a.kind == ActionKind::ReduceReplicaGrad; });
+    }
+    EXPECT_EQ(differ(without), shape.pp);
+  }
+}
+
 TEST(Corruption, WhatTheVerifierAcceptsComputesTheSame) {
   constexpr int kCorruptions = 10000;
   const std::vector<Original> all = originals();

@@ -67,7 +67,8 @@ TEST(ParserFuzz, HostileSizes) {
 
 TEST(ParserFuzz, AMillionActionsRoundTrip) {
   const Plan plan = communication_plan(
-      {.pp = 32, .microbatches = 1024, .order = Order::AllForwardThenBackward, .v_placement = true, .batches = false});
+      {.pp = 32, .microbatches = 1024, .order = Order::AllForwardThenBackward, .placement = Placement::V,
+       .batches = false});
   const std::string text = print_plan(plan);
   DiagnosticSink sink;
   const std::optional<Plan> parsed = parse_plan(SourceText("big.plan", text), sink);

@@ -68,14 +68,15 @@ TEST(ActionTable, LanesAndGroupsHaveNames) {
   EXPECT_EQ(name(Group::dp_cp), "dp_cp");
   EXPECT_EQ(name(Group::none), "none");
   EXPECT_EQ(doc(Group::world), "all ranks");
-  EXPECT_EQ(kGroups, 8);
+  EXPECT_EQ(kGroups, 9);
 }
 
 TEST(Builder, FillsExactlyTheOperandsOfTheRow) {
   const Action actions[] = {recv_forward(1, 2, 0), send_forward(0, 2, 1), recv_backward(0, 2, 1),
                             send_backward(1, 2, 0), forward(0, 2), backward(0, 2), backward_input(0, 2),
-                            backward_weight(0, 2), zero_grad(0), reduce_loss(), reduce_tied_grad(0), all_reduce(0),
-                            reduce_scatter(0), grad_norm(), clip_grad(0), optimizer_step(0)};
+                            backward_weight(0, 2), zero_grad(0), reduce_loss(), reduce_replica_grad(0),
+                            reduce_tied_grad(0), all_reduce(0), reduce_scatter(0), grad_norm(), clip_grad(0),
+                            optimizer_step(0)};
   for (const Action& a : actions) {
     const ActionInfo& row = info(a.kind);
     EXPECT_EQ(a.stage >= 0, row.has(operand::kS)) << row.name;

@@ -52,6 +52,7 @@ TEST(Verify, AcceptsTwoDirectionsWhereEachMicrobatchTakesOne) {
     out.push_back(r == 0 ? backward(up, 1) : backward(down, 0));
     out.push_back(r == 0 ? backward(down, 0) : backward(up, 1));
     out.push_back(reduce_loss());
+    for (const int part : {0, 1}) out.push_back(reduce_replica_grad(part == down ? down : up));
     for (const int s : {down, up}) out.push_back(all_reduce(s));
     out.push_back(grad_norm());
     for (const int s : {down, up}) out.push_back(clip_grad(s));
@@ -104,7 +105,8 @@ TEST(Verify, LimitsTheErrorsOfOneKind) {
 // A million actions: 64 ranks, 1024 microbatches, two stages a rank. The limit is ctest's.
 TEST(Verify, IsLinear) {
   const Plan plan = communication_plan(
-      {.pp = 64, .microbatches = 1024, .order = Order::AllForwardThenBackward, .v_placement = true, .batches = false});
+      {.pp = 64, .microbatches = 1024, .order = Order::AllForwardThenBackward, .placement = Placement::V,
+       .batches = false});
   std::size_t actions = 0;
   for (const RankProgram& rank : plan.programs[0].ranks) actions += rank.actions.size();
   EXPECT_GT(actions, 700000u);

@@ -61,6 +61,9 @@ ir::Plan make_plan(Placement placement, int p, int chunks, int m, Order order, b
     actions.insert(actions.end(), middle.begin(), middle.end());
     actions.push_back(ir::reduce_loss());
     if (!forward_only) {
+      for (int part = 0; placement == Placement::Bidirectional && part < p; ++part)
+        for (int s : own)
+          if (s % p == part) actions.push_back(ir::reduce_replica_grad(s));
       for (int s : own) actions.push_back(ir::all_reduce(s));
       actions.push_back(ir::grad_norm());
       for (int s : own) actions.push_back(ir::clip_grad(s));

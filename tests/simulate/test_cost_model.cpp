@@ -107,6 +107,25 @@ TEST(PricedCosts, MessagesByHand) {
   EXPECT_EQ(cost(*costs, plan, ir::all_reduce(1)), 0);  // alone
 }
 
+// Two directions: ranks 1 and 2 add the gradients of stage 1, ranks 0 and 3 those of stages 0 and 3.
+TEST(PricedCosts, ReplicasByHand) {
+  const ir::Plan plan = make_plan(Placement::Bidirectional, 4, 1, 8, dualpipe(4, 8));
+  HardwareProfile profile = fast_machine();
+  profile.node_size = 4;
+  profile.links[0] = {3, 256};
+  profile.links[1] = {20, 64};
+  const auto near = price(plan, profile);
+  EXPECT_DOUBLE_EQ(cost(*near, plan, ir::reduce_replica_grad(1)), 4 * kBlock / 256.0 + 2 * 3);
+  profile.node_size = 2;
+  const auto far = price(plan, profile);
+  EXPECT_DOUBLE_EQ(cost(*far, plan, ir::reduce_replica_grad(0)), 4 * (kEmbedding + kBlock) / 64.0 + 2 * 20);
+  // Each of two ranks sends the whole buffer once: 2(n-1)/n = 1; each of four sends 2 x 3/4 of loss and norm, 40 bytes.
+  const passes::Traffic traffic = passes::traffic(plan, plan.programs[0], *near);
+  EXPECT_DOUBLE_EQ(traffic.collectives.in_node, 2 * 4 * (kEmbedding + 4 * kBlock + kHead) + 4 * 1.5 * 40);
+  ir::DiagnosticSink sink;
+  EXPECT_TRUE(passes::simulate(plan, plan.programs[0], *far, sink)) << sink.text();
+}
+
 TEST(PricedCosts, MeasuredTimesReplaceEstimates) {
   const ir::Plan plan = two_ranks();
   HardwareProfile profile = fast_machine();

@@ -39,8 +39,10 @@ TEST(ProcessLayout, SomePairsCross) {
 TEST(ProcessLayout, ShapesOfGroups) {
   // 2 x 8 x 1 x 2 = 32 ranks on 4 nodes of 8; a pipeline coordinate is two nodes.
   const ProcessLayout layout(mesh(2, 8, 1, 2), 8);
+  const std::vector<int> both = {0, 1}, second = {1};
   const auto expect = [&](ir::Group group, std::int64_t ranks, std::int64_t nodes, std::int64_t per_node) {
-    const GroupShape shape = layout.shape(group, 1, 0, 1);
+    const bool crosses = group == ir::Group::tied || group == ir::Group::replica;
+    const GroupShape shape = layout.shape(group, crosses ? both : second);
     EXPECT_EQ(shape.ranks, ranks) << ir::name(group);
     EXPECT_EQ(shape.nodes, nodes) << ir::name(group);
     EXPECT_EQ(shape.per_node, per_node) << ir::name(group);
@@ -53,13 +55,15 @@ TEST(ProcessLayout, ShapesOfGroups) {
   expect(ir::Group::tp, 2, 1, 2);      // neighbours
   expect(ir::Group::cp, 1, 1, 1);
   expect(ir::Group::tied, 2, 2, 1);
+  expect(ir::Group::replica, 2, 2, 1);
+  EXPECT_EQ(layout.shape(ir::Group::tied, second).ranks, 1);  // a rank that holds both copies
 }
 
 TEST(ProcessLayout, TheWorstGroupCounts) {
   // dp=3 on nodes of 4: coordinate 0 is ranks 0 1 2 of node 0, coordinate 1 is 3 | 4 5.
   const ProcessLayout layout(mesh(2, 3, 1, 1), 4);
-  EXPECT_EQ(layout.shape(ir::Group::dp_cp, 0).nodes, 1);
-  const GroupShape second = layout.shape(ir::Group::dp_cp, 1);
+  EXPECT_EQ(layout.shape(ir::Group::dp_cp, std::vector{0}).nodes, 1);
+  const GroupShape second = layout.shape(ir::Group::dp_cp, std::vector{1});
   EXPECT_EQ(second.nodes, 2);
   EXPECT_EQ(second.per_node, 0);  // one here, two there
 }

@@ -1,0 +1,88 @@
+#include <string>
+#include <vector>
+
+#include "ir/verify_checks.hpp"
+
+namespace fem::ir::verifying {
+namespace {
+
+// The reduction of the gradients of two replicas on one rank: how often, and where it stands.
+class RankReplicas {
+ public:
+  RankReplicas(const Subject& subject, std::size_t rank, Report& report)
+      : subject_(subject),
+        layout_(subject.layout),
+        rank_(rank),
+        actions_(subject.program().ranks[rank].actions),
+        report_(report),
+        reduced_(layout_.stages_of(rank).size()) {}
+
+  void run() {
+    if (counts()) order();
+  }
+
+ private:
+  bool counts() {
+    std::vector<std::size_t> found(reduced_.size());
+    for (const Action& a : actions_) {
+      if (a.kind == ActionKind::ReduceReplicaGrad) ++found[layout_.local_index(a.stage)];
+    }
+    bool ok = true;
+    for (const int s : layout_.stages_of(rank_)) {
+      const int other = layout_.groups().other_replica(s);
+      const std::size_t needed = other >= 0 && !subject_.program().forward_only;
+      const std::size_t count = found[layout_.local_index(s)];
+      if (count == needed) continue;
+      ok = false;
+      const std::string why = subject_.program().forward_only ? "none: a forward_only program has no gradients"
+                              : other < 0                     ? "none: it has no replica"
+                                          : "1 with stage " + std::to_string(other) + ", its replica";
+      report_.rank(Code::V26, subject_.index, rank_,
+                   "stage " + std::to_string(s) + " has " + std::to_string(count) + " ReduceReplicaGrad, but needs " +
+                       why);
+    }
+    return ok;
+  }
+
+  void order() {
+    std::size_t tied = 0;  // index + 1 of the first ReduceTiedGrad
+    for (std::size_t i = 0; i < actions_.size(); ++i) {
+      const Action& a = actions_[i];
+      if (a.kind == ActionKind::ReduceTiedGrad && tied == 0) tied = i + 1;
+      if (a.kind == ActionKind::ReduceReplicaGrad) {
+        // Both replicas on this rank: the first call adds them.
+        for (const int s : layout_.stages_of(rank_)) {
+          std::size_t& first = reduced_[layout_.local_index(s)];
+          if (first == 0 && layout_.groups().reduces_together(Group::replica, a.stage, s)) first = i + 1;
+        }
+        if (tied == 0 || layout_.tied_copies(a.stage) == 0) continue;
+        return report_.action(Code::V26, place(i),
+                              "stands after " + report_.at(place(tied - 1)) +
+                                  ", which adds the copies of the embedding: their replicas must be added first");
+      }
+      const bool adds = a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
+      const std::size_t reduced = adds ? reduced_[layout_.local_index(a.stage)] : 0;
+      if (reduced == 0) continue;
+      return report_.action(Code::V26, place(reduced - 1),
+                            "stands before " + report_.at(place(i)) + ", which adds to the gradients of stage " +
+                                std::to_string(a.stage) + "; it must stand after the last of them");
+    }
+  }
+
+  Place place(std::size_t action) const { return {subject_.index, rank_, action}; }
+
+  const Subject& subject_;
+  const Layout& layout_;
+  std::size_t rank_;
+  const std::vector<Action>& actions_;
+  Report& report_;
+  std::vector<std::size_t> reduced_;  // by stage of the rank: index + 1 of the action that adds its replicas
+};
+
+}  // namespace
+
+void check_replicas(const Subject& subject, Report& report) {
+  for (std::size_t r = 0; r < subject.program().ranks.size(); ++r) RankReplicas(subject, r, report).run();
+}
+
+}  // namespace fem::ir::verifying
