@@ -62,7 +62,9 @@ std::string summary(const ir::Plan& plan) {
       s.parallel.pp * s.parallel.dp * s.parallel.tp * s.parallel.cp, s.batch.global, s.batch.seq_len, s.batch.micro,
       ir::microbatches(s), s.schedule.name, ir::name(plan.level), division_text(plan));
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    text += fmt::format("stage {:<4} pipeline rank {}: {}\n", i, plan.stages[i].pp, units_text(s, plan.stages[i]));
+    const int original = plan.stages[i].replica_of;
+    text += fmt::format("stage {:<4} pipeline rank {}: {}{}\n", i, plan.stages[i].pp, units_text(s, plan.stages[i]),
+                        original >= 0 ? fmt::format(", replica of stage {}", original) : "");
   }
   return text;
 }
