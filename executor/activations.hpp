@@ -4,12 +4,20 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
-#include "executor/units/unit.hpp"
+#include "executor/block_pool.hpp"
 #include "ir/plan.hpp"
 
 namespace fem::exec {
+
+// What one unit holds for one microbatch. The input is a share of the block that the unit before wrote, so that it
+// lives as long as either needs it; so is the output's gradient.
+struct UnitBlocks {
+  Block input;             // kept for BackwardInput
+  Block output;            // on its way to the next unit of the stage
+  Block saved_b, saved_w;  // until BackwardInput, until BackwardWeight
+  Block grad_output;       // on its way from the next unit of the stage; then kept for BackwardWeight
+  Block work;              // until BackwardWeight
+};
 
 // Activations, gradients, saved tensors and weight work by stage and microbatch. A buffer lives from the action that
 // writes it to the action that kills it (ir/actions.def); both are counted, so that a program that leaks is found out.
@@ -25,37 +33,36 @@ class Activations {
   std::int64_t index(int stage, int microbatch) const { return std::int64_t{stage} * microbatches_ + microbatch; }
   std::int64_t slots() const { return static_cast<std::int64_t>(outputs_.size()); }
 
-  void put_output(std::int64_t index, at::Tensor value) { put(outputs_, index, std::move(value)); }
-  void put_gradient(std::int64_t index, at::Tensor value) { put(gradients_, index, std::move(value)); }
-  const at::Tensor& output(std::int64_t index) const { return get(outputs_, index); }
-  const at::Tensor& gradient(std::int64_t index) const { return get(gradients_, index); }
-  at::Tensor take_output(std::int64_t index) { return take(outputs_, index); }
-  at::Tensor take_gradient(std::int64_t index) { return take(gradients_, index); }
+  void put_output(std::int64_t index, Block value) { put(outputs_, index, std::move(value)); }
+  void put_gradient(std::int64_t index, Block value) { put(gradients_, index, std::move(value)); }
+  Block take_output(std::int64_t index) { return take(outputs_, index); }
+  Block take_gradient(std::int64_t index) { return take(gradients_, index); }
 
-  // Per unit of the stage; the vectors keep their capacity.
-  std::vector<Tensors>& saved(std::int64_t index) { return saved_[static_cast<std::size_t>(index)]; }
-  std::vector<Tensors>& work(std::int64_t index) { return work_[static_cast<std::size_t>(index)]; }
+  // Unit `unit` of the stage, counted from its first.
+  UnitBlocks& unit(std::int64_t index, std::size_t unit) { return units_[static_cast<std::size_t>(index)][unit]; }
 
-  // A buffer [micro, seq_len, hidden] in the compute format to receive into: one that nothing refers to any more, or a
-  // new one, so that memory stays at what the deepest point of the program needs.
-  at::Tensor receive_buffer();
+  // An activation or its gradient, [micro, seq_len, hidden] in the compute format: memory, and bytes of a transfer.
+  Block activation() { return pool_.take(activation_block_); }
+  std::size_t activation_bytes() const { return activation_bytes_; }
+
+  BlockPool& pool() { return pool_; }
 
   // Releases everything, after an error or before another program.
   void clear();
-  // Number of buffers that are alive: 0 between programs.
+  // Number of shares of blocks that are held: 0 between programs.
   std::int64_t alive() const;
 
  private:
-  using Slots = std::vector<at::Tensor>;
-  static void put(Slots& slots, std::int64_t index, at::Tensor value);
-  static const at::Tensor& get(const Slots& slots, std::int64_t index);
-  static at::Tensor take(Slots& slots, std::int64_t index);
+  using Slots = std::vector<Block>;
+  static void put(Slots& slots, std::int64_t index, Block value);
+  static Block take(Slots& slots, std::int64_t index);
 
   std::int64_t microbatches_;
-  std::vector<std::int64_t> shape_;
-  at::ScalarType format_;
-  Slots outputs_, gradients_, received_;
-  std::vector<std::vector<Tensors>> saved_, work_;
+  std::size_t activation_bytes_;
+  std::int64_t activation_block_;
+  BlockPool pool_;  // before the blocks that return to it
+  Slots outputs_, gradients_;
+  std::vector<std::vector<UnitBlocks>> units_;
 };
 
 }  // namespace fem::exec

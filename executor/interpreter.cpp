@@ -138,7 +138,7 @@ void Interpreter::execute_all(Run& run) {
 void Interpreter::exchange(std::span<const ir::Action> halves) {
   FEM_CHECK(halves.size() <= kMaxHalves, "a batch of more than four halves");
   std::array<P2pHalf, kMaxHalves> posted;
-  std::array<at::Tensor, kMaxHalves> buffers;
+  std::array<Block, kMaxHalves> buffers;
   std::array<std::int64_t, kMaxHalves> slots;
   for (std::size_t i = 0; i < halves.size(); ++i) {
     const ir::Action& half = halves[i];
@@ -149,12 +149,13 @@ void Interpreter::exchange(std::span<const ir::Action> halves) {
     const int stage = own_slot ? half.stage : plan_.stages[static_cast<std::size_t>(half.stage)].prev;
     slots[i] = activations_.index(stage, half.microbatch);
     if (!send) {
-      buffers[i] = activations_.receive_buffer();
+      buffers[i] = activations_.activation();
     } else {
-      buffers[i] = (forward ? activations_.take_output(slots[i]) : activations_.take_gradient(slots[i])).contiguous();
+      buffers[i] = forward ? activations_.take_output(slots[i]) : activations_.take_gradient(slots[i]);
     }
     posted[i] = {send, pipeline_[static_cast<std::size_t>(half.peer)],
-                 forward ? slots[i] : activations_.slots() + slots[i], buffers[i].data_ptr(), buffers[i].nbytes()};
+                 forward ? slots[i] : activations_.slots() + slots[i], buffers[i].data(),
+                 activations_.activation_bytes()};
   }
   comm_.exchange({posted.data(), halves.size()});
   for (std::size_t i = 0; i < halves.size(); ++i) {

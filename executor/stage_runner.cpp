@@ -12,13 +12,29 @@ StageRunner::StageRunner(const ir::Plan& plan, Parameters& parameters, const Par
   for (StageParameters& mine : parameters.stages()) {
     const ir::Stage& stage = plan.stages[static_cast<std::size_t>(mine.stage)];
     auto local = std::make_unique<Local>();
-    local->parameters = &mine;
     local->previous = stage.prev;
     local->first = stage.prev < 0;
     local->last = stage.next < 0;
-    for (const UnitParameters& unit : mine.units) local->units.push_back(make_unit(plan.settings, unit.unit, context));
+    for (UnitParameters& unit : mine.units) local->units.push_back(make_local(plan.settings, unit, context));
     local_[static_cast<std::size_t>(mine.stage)] = std::move(local);
   }
+}
+
+StageRunner::LocalUnit StageRunner::make_local(const ir::Settings& settings, UnitParameters& parameters,
+                                               const ParallelContext& context) {
+  const auto kind = ir::unit_kind(settings, parameters.unit);
+  const auto dims = ir::unit_dims(settings);
+  const auto formats = ir::unit_formats(settings);
+  const auto block = [&](ir::UnitBlock b) { return ir::block_bytes(kind, b, dims, formats); };
+  const auto workspace = [&](ir::Phase p) { return ir::workspace_bytes(kind, p, dims, formats); };
+  return {make_unit(settings, parameters.unit, context, parameters.params, parameters.grads),
+          ir::saved_w_is_cheap(kind),
+          block(ir::UnitBlock::saved_b),
+          block(ir::UnitBlock::saved_w),
+          block(ir::UnitBlock::work),
+          workspace(ir::Phase::forward),
+          workspace(ir::Phase::backward_input),
+          workspace(ir::Phase::backward_weight)};
 }
 
 StageRunner::Local& StageRunner::local(int stage) {
@@ -26,50 +42,128 @@ StageRunner::Local& StageRunner::local(int stage) {
   return *local_[static_cast<std::size_t>(stage)];
 }
 
+Block StageRunner::take_input(const Local& here, int stage, int m, int unit) {
+  if (unit == 0) return here.first ? Block() : activations_.take_output(activations_.index(here.previous, m));
+  Block& output = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit - 1)).output;
+  FEM_CHECK(output, "the output of the unit before is read before it is written");
+  return std::move(output);
+}
+
 void StageRunner::forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses) {
-  Local& here = local(stage);
-  const std::int64_t index = activations_.index(stage, m);
-  at::Tensor x;
-  if (!here.first) x = activations_.take_output(activations_.index(here.previous, m));
-  if (here.first) losses.first_stage_read(m, hash_microbatch(batch));
-  if (here.last) losses.last_stage_read(m, hash_microbatch(batch));
-  for (std::size_t u = 0; u < here.units.size(); ++u) {
-    Tensors* saved = keep ? &activations_.saved(index)[u] : nullptr;
-    x = here.units[u]->forward(here.parameters->units[u].params, x, batch, saved, &losses.loss(m));
-  }
-  if (!here.last) activations_.put_output(index, std::move(x));
+  for (int u = 0; u < units(stage); ++u)
+    forward(stage, m, u, batch, keep ? Keep::everything : Keep::nothing, losses);
 }
 
-void StageRunner::run_backward(int stage, int m, bool weights) {
+void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, Keep keep, LossReduction& losses) {
   Local& here = local(stage);
+  LocalUnit& own = here.units[static_cast<std::size_t>(unit)];
   const std::int64_t index = activations_.index(stage, m);
-  at::Tensor dy;
-  if (!here.last) dy = activations_.take_gradient(index);
-  for (std::size_t u = here.units.size(); u-- > 0;) {
-    Tensors& work = activations_.work(index)[u];
-    Tensors& saved = activations_.saved(index)[u];
-    FEM_CHECK(!saved.empty(), "the saved tensors are read before they are written");
-    dy = here.units[u]->backward_input(here.parameters->units[u].params, dy, &saved, &work);
-    saved.clear();
-    if (!weights) continue;
-    here.units[u]->backward_weight(&work, here.parameters->units[u].grads);
-    work.clear();
+  UnitBlocks& blocks = activations_.unit(index, static_cast<std::size_t>(unit));
+  const bool last = unit + 1 == units(stage);
+  BlockPool& pool = activations_.pool();
+
+  if (here.first && unit == 0) losses.first_stage_read(m, hash_microbatch(batch));
+  if (here.last && last) losses.last_stage_read(m, hash_microbatch(batch));
+  Block x = take_input(here, stage, m, unit);
+  Block y = here.last && last ? Block() : activations_.activation();
+  // What is not kept goes back at once: in blocks rather than behind the workspace, for blocks are there anyway.
+  Block saved_b = pool.take(own.saved_b), saved_w = pool.take(own.saved_w);
+  own.run->forward({.x = x.data(), .y = y.data(), .saved_b = saved_b.data(), .saved_w = saved_w.data(),
+                    .workspace = pool.workspace(own.forward)},
+                   batch, &losses.loss(m));
+  if (keep == Keep::everything || keep == Keep::expensive) blocks.saved_b = std::move(saved_b);
+  if (keep == Keep::everything || (keep == Keep::expensive && !own.cheap)) blocks.saved_w = std::move(saved_w);
+  if (keep != Keep::nothing) blocks.input = std::move(x);
+  if (!y) return;
+  if (last) {
+    activations_.put_output(index, std::move(y));
+  } else {
+    blocks.output = std::move(y);
   }
-  if (!here.first) activations_.put_gradient(activations_.index(here.previous, m), std::move(dy));
 }
 
-void StageRunner::backward(int stage, int m) { run_backward(stage, m, true); }
-void StageRunner::backward_input(int stage, int m) { run_backward(stage, m, false); }
+void StageRunner::recompute(int stage, int m, int unit, const Microbatch& batch, Recompute what) {
+  LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  BlockPool& pool = activations_.pool();
+  if (what == Recompute::cheap && !own.cheap) return;  // nothing was dropped
+  FEM_CHECK(own.run->kind() == ir::UnitKind::embedding || blocks.input,
+            "saved tensors are recomputed from an input that was not kept");
+  FEM_CHECK(!blocks.saved_w || own.saved_w == 0, "saved tensors are recomputed that were kept");
+  if (what == Recompute::everything) {
+    FEM_CHECK(!blocks.saved_b || own.saved_b == 0, "saved tensors are recomputed that were kept");
+    blocks.saved_b = pool.take(own.saved_b);
+  } else {
+    FEM_CHECK(blocks.saved_b, "the cheap tensors are recomputed from others that were not kept");
+  }
+  blocks.saved_w = pool.take(own.saved_w);
+  own.run->recompute({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
+                      .workspace = pool.workspace(own.forward)},
+                     batch, what);
+}
+
+void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  if (what == Recompute::everything) blocks.saved_b.reset();
+  if (what == Recompute::everything || own.cheap) blocks.saved_w.reset();
+}
+
+void StageRunner::backward(int stage, int m) {
+  for (int u = units(stage); u-- > 0;) {
+    backward_input(stage, m, u);
+    backward_weight(stage, m, u);
+  }
+}
+
+void StageRunner::backward_input(int stage, int m) {
+  for (int u = units(stage); u-- > 0;) backward_input(stage, m, u);
+}
 
 void StageRunner::backward_weight(int stage, int m) {
+  for (int u = units(stage); u-- > 0;) backward_weight(stage, m, u);
+}
+
+void StageRunner::backward_input(int stage, int m, int unit) {
   Local& here = local(stage);
+  LocalUnit& own = here.units[static_cast<std::size_t>(unit)];
   const std::int64_t index = activations_.index(stage, m);
-  for (std::size_t u = here.units.size(); u-- > 0;) {
-    Tensors& work = activations_.work(index)[u];
-    FEM_CHECK(!work.empty(), "the weight work is read before it is written");
-    here.units[u]->backward_weight(&work, here.parameters->units[u].grads);
-    work.clear();
+  UnitBlocks& blocks = activations_.unit(index, static_cast<std::size_t>(unit));
+  const bool last = unit + 1 == units(stage), embedding = here.first && unit == 0, head = here.last && last;
+  BlockPool& pool = activations_.pool();
+
+  if (!head && last) blocks.grad_output = activations_.take_gradient(index);
+  FEM_CHECK(head || blocks.grad_output, "the gradient of the output is read before it is written");
+  FEM_CHECK((blocks.saved_b || own.saved_b == 0) && (blocks.saved_w || own.saved_w == 0),
+            "the saved tensors are read before they are written");
+  Block dx = embedding ? Block() : activations_.activation();
+  blocks.work = pool.take(own.work);
+  own.run->backward_input({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
+                           .work = blocks.work.data(), .dy = blocks.grad_output.data(), .dx = dx.data(),
+                           .workspace = pool.workspace(own.backward_input)});
+  blocks.input.reset();
+  blocks.saved_b.reset();
+  if (embedding) return;
+  if (unit > 0) {
+    activations_.unit(index, static_cast<std::size_t>(unit - 1)).grad_output = std::move(dx);
+  } else {
+    activations_.put_gradient(activations_.index(here.previous, m), std::move(dx));
   }
+}
+
+void StageRunner::backward_weight(int stage, int m, int unit) {
+  LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  FEM_CHECK((blocks.work || own.work == 0) && (blocks.saved_w || own.saved_w == 0),
+            "the weight work is read before it is written");
+  FEM_CHECK(own.run->kind() == ir::UnitKind::head || blocks.grad_output,
+            "the gradient of the output is read before it is written");
+  own.run->backward_weight({.saved_w = blocks.saved_w.data(), .work = blocks.work.data(),
+                            .dy = blocks.grad_output.data(),
+                            .workspace = activations_.pool().workspace(own.backward_weight)});
+  blocks.saved_w.reset();
+  blocks.work.reset();
+  blocks.grad_output.reset();
 }
 
 }  // namespace fem::exec

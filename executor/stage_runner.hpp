@@ -1,4 +1,4 @@
-// Runs the units of this rank's stages: what Forward, Backward, BackwardInput and BackwardWeight do.
+// Runs the units of this rank's stages: what Forward, Backward, BackwardInput, BackwardWeight, Recompute and Free do.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,16 @@
 
 namespace fem::exec {
 
+// What a forward leaves for the backward.
+enum class Keep : std::uint8_t {
+  nothing,    // no backward follows
+  input,      // the unit's input alone: Recompute::everything comes before the backward
+  expensive,  // all but the cheap slots: Recompute::cheap comes before the backward
+  everything,
+};
+
+// Units are counted from the stage's first. Forwards run from the first unit of a stage to its last, backwards the
+// other way; a call whose input was not written is an error.
 class StageRunner {
  public:
   // Makes the units of the stages in `parameters`. All references must outlive the runner.
@@ -28,17 +38,38 @@ class StageRunner {
   void backward_input(int stage, int m);
   void backward_weight(int stage, int m);
 
-  bool has_stage(int stage) const { return local_[static_cast<std::size_t>(stage)] != nullptr; }
+  // The same of one unit.
+  void forward(int stage, int m, int unit, const Microbatch& batch, Keep keep, LossReduction& losses);
+  void backward_input(int stage, int m, int unit);
+  void backward_weight(int stage, int m, int unit);
+
+  // Fills the saved blocks that the forward did not keep or that were freed, with the same bits.
+  void recompute(int stage, int m, int unit, const Microbatch& batch, Recompute what);
+
+  // Drops what recompute() of the same kind fills again.
+  void free_saved(int stage, int m, int unit, Recompute what);
+
+  bool has_stage(int stage) const {
+    const auto s = static_cast<std::size_t>(stage);
+    return s < local_.size() && local_[s] != nullptr;
+  }
+  int units(int stage) { return static_cast<int>(local(stage).units.size()); }
 
  private:
+  struct LocalUnit {
+    std::unique_ptr<Unit> run;
+    bool cheap;                                             // saved_w can be dropped by itself
+    std::int64_t saved_b, saved_w, work;                    // bytes of the blocks
+    std::int64_t forward, backward_input, backward_weight;  // bytes of workspace
+  };
   struct Local {  // a stage of this rank
-    StageParameters* parameters;
-    std::vector<std::unique_ptr<Unit>> units;
+    std::vector<LocalUnit> units;
     int previous;
     bool first, last;  // reads the batch; computes the loss
   };
   Local& local(int stage);
-  void run_backward(int stage, int m, bool weights);
+  LocalUnit make_local(const ir::Settings& settings, UnitParameters& parameters, const ParallelContext& context);
+  Block take_input(const Local& here, int stage, int m, int unit);
 
   Activations& activations_;
   std::vector<std::unique_ptr<Local>> local_;  // by stage; null where another rank runs it

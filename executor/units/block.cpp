@@ -1,8 +1,7 @@
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include "executor/units/attention.hpp"
 #include "executor/units/llama_units.hpp"
 #include "executor/units/rms_norm.hpp"
+#include "executor/units/rotary.hpp"
 #include "executor/units/swiglu.hpp"
 
 namespace fem::exec {
@@ -22,99 +21,159 @@ enum {
 };
 }
 
+// The block's tensors, and what its phases share.
+class BlockRecorder {
+ public:
+  explicit BlockRecorder(const Recording& r)
+      : r_(r), d_(r.memory.dims()), eps_(r.settings.model.norm_eps),
+        rotary_(d_.seq_len, d_.head_dim, r.settings.model.rope_theta) {}
+
+  // x -> mid, with what lies between: q, k, v, the attention and the statistics of the norm.
+  void attention_half(Sequence& s) const {
+    const auto input = saved(slot::input, d_.hidden);
+    rms_norm_statistics(s, input, eps_, statistics(slot::input_rstd));
+    {
+      const auto frame = s.frame();
+      const auto normed = scratch(s, d_.hidden);
+      rms_norm_apply(s, input, statistics(slot::input_rstd), param(param::input_norm), normed);
+      r_.linear.forward(s, normed, param(param::q), saved(slot::q, d_.heads * d_.head_dim));
+      r_.linear.forward(s, normed, param(param::k), saved(slot::k, d_.kv_heads * d_.head_dim));
+      r_.linear.forward(s, normed, param(param::v), saved(slot::v, d_.kv_heads * d_.head_dim));
+    }
+    rotary_.forward(s, attention_tensors().q);
+    rotary_.forward(s, attention_tensors().k);
+    attention(s);
+    r_.linear.forward_add(s, input, saved(slot::attention, d_.heads * d_.head_dim), param(param::o), mid());
+    rms_norm_statistics(s, mid(), eps_, statistics(slot::mid_rstd));
+  }
+
+  // q, k, v -> attention and its log-sum-exp.
+  void attention(Sequence& s) const { attention_forward(s, attention_tensors()); }
+
+  // mid and its statistics -> gate and up.
+  void swiglu_factors(Sequence& s) const {
+    const auto frame = s.frame();
+    const auto normed = scratch(s, d_.hidden);
+    rms_norm_apply(s, mid(), statistics(slot::mid_rstd), param(param::post_norm), normed);
+    r_.linear.forward(s, normed, param(param::gate), saved(slot::gate, d_.intermediate));
+    r_.linear.forward(s, normed, param(param::up), saved(slot::up, d_.intermediate));
+  }
+
+  // gate, up, mid -> y.
+  void output(Sequence& s) const {
+    const auto frame = s.frame();
+    const auto swiglu = scratch(s, d_.intermediate);
+    swiglu_forward(s, saved(slot::gate, d_.intermediate), saved(slot::up, d_.intermediate), swiglu);
+    r_.linear.forward_add(s, mid(), swiglu, param(param::down), r_.memory.y());
+  }
+
+  // y = mid + down(swiglu(gate(norm(mid)), up(norm(mid)))): dy -> gradient of mid.
+  void backward_swiglu_half(Sequence& s) const {
+    const auto dy = work(work_slot::grad_output, d_.hidden);
+    const auto dgate = work(work_slot::grad_gate, d_.intermediate), dup = work(work_slot::grad_up, d_.intermediate);
+    {
+      const auto frame = s.frame();
+      const auto dswiglu = scratch(s, d_.intermediate);
+      r_.linear.backward_input(s, dy, param(param::down), dswiglu);
+      swiglu_backward(s, dswiglu, saved(slot::gate, d_.intermediate), saved(slot::up, d_.intermediate), dgate);
+    }
+    const auto frame = s.frame();
+    const auto sum = s.scratch({d_.tokens, d_.hidden}, at::kFloat);
+    r_.linear.backward_input_sum(s, {{dgate, param(param::gate)}, {dup, param(param::up)}}, sum);
+    rms_norm_backward(s, sum, mid(), statistics(slot::mid_rstd), param(param::post_norm), dy,
+                      {work(work_slot::swiglu_input, d_.hidden), norm_gradient(work_slot::grad_post_norm),
+                       work(work_slot::grad_mid, d_.hidden)});
+  }
+
+  // mid = x + o(attention(q(norm(x)), k(norm(x)), v(norm(x)))): gradient of mid -> dx.
+  void backward_attention_half(Sequence& s) const {
+    const auto dmid = work(work_slot::grad_mid, d_.hidden);
+    const auto dq = work(work_slot::grad_q, d_.heads * d_.head_dim);
+    const auto dk = work(work_slot::grad_k, d_.kv_heads * d_.head_dim);
+    const auto dv = work(work_slot::grad_v, d_.kv_heads * d_.head_dim);
+    const AttentionGradients by_head{heads(dq), heads(dk), heads(dv)};
+    {
+      const auto frame = s.frame();
+      const auto dattention = scratch(s, d_.heads * d_.head_dim);
+      r_.linear.backward_input(s, dmid, param(param::o), dattention);
+      attention_backward(s, heads(dattention), attention_tensors(), by_head, r_.linear.arithmetic());
+    }
+    rotary_.backward(s, by_head.dq);
+    rotary_.backward(s, by_head.dk);
+    const auto frame = s.frame();
+    const auto sum = s.scratch({d_.tokens, d_.hidden}, at::kFloat);
+    r_.linear.backward_input_sum(s, {{dq, param(param::q)}, {dk, param(param::k)}, {dv, param(param::v)}}, sum);
+    rms_norm_backward(s, sum, saved(slot::input, d_.hidden), statistics(slot::input_rstd), param(param::input_norm),
+                      dmid,
+                      {work(work_slot::attention_input, d_.hidden), norm_gradient(work_slot::grad_input_norm),
+                       r_.memory.dx()});
+  }
+
+  void weight_gradients(Sequence& s) const {
+    const auto product = [&](int parameter, int gradient, int input) {
+      const auto &w = param(parameter), &dw = grad(parameter);
+      r_.linear.backward_weight(s, dw, work(gradient, w.size(0)), work(input, w.size(1)));
+    };
+    const auto norm = [&](int parameter, int row) {
+      s.add([dw = grad(parameter), sum = norm_gradient(row)]() mutable { dw.add_(sum); });
+    };
+    norm(param::input_norm, work_slot::grad_input_norm);
+    product(param::q, work_slot::grad_q, work_slot::attention_input);
+    product(param::k, work_slot::grad_k, work_slot::attention_input);
+    product(param::v, work_slot::grad_v, work_slot::attention_input);
+    product(param::o, work_slot::grad_mid, work_slot::attention);
+    norm(param::post_norm, work_slot::grad_post_norm);
+    product(param::gate, work_slot::grad_gate, work_slot::swiglu_input);
+    product(param::up, work_slot::grad_up, work_slot::swiglu_input);
+    product(param::down, work_slot::grad_output, work_slot::swiglu);
+  }
+
+ private:
+  const at::Tensor& param(int index) const { return r_.params[static_cast<std::size_t>(index)]; }
+  const at::Tensor& grad(int index) const { return r_.grads[static_cast<std::size_t>(index)]; }
+  at::Tensor saved(int index, std::int64_t columns) const {
+    return r_.memory.saved(static_cast<std::size_t>(index), {d_.tokens, columns});
+  }
+  at::Tensor work(int index, std::int64_t columns) const {
+    return r_.memory.work(static_cast<std::size_t>(index), {d_.tokens, columns});
+  }
+  at::Tensor statistics(int index) const { return r_.memory.saved(static_cast<std::size_t>(index), {d_.tokens}); }
+  at::Tensor norm_gradient(int index) const { return r_.memory.work(static_cast<std::size_t>(index), {d_.hidden}); }
+  at::Tensor mid() const { return saved(slot::mid, d_.hidden); }
+  at::Tensor scratch(Sequence& s, std::int64_t columns) const {
+    return s.scratch({d_.tokens, columns}, r_.memory.compute());
+  }
+  at::Tensor heads(const at::Tensor& t) const { return t.view({d_.micro, d_.seq_len, -1, d_.head_dim}); }
+  AttentionTensors attention_tensors() const {
+    const auto lse = r_.memory.saved(slot::attention_lse, {d_.micro, d_.seq_len, d_.heads});
+    return {heads(saved(slot::q, d_.heads * d_.head_dim)), heads(saved(slot::k, d_.kv_heads * d_.head_dim)),
+            heads(saved(slot::v, d_.kv_heads * d_.head_dim)),
+            heads(saved(slot::attention, d_.heads * d_.head_dim)), lse};
+  }
+
+  const Recording& r_;
+  ir::UnitDims d_;
+  double eps_;
+  Rotary rotary_;
+};
+
 }  // namespace
 
-BlockUnit::BlockUnit(const ir::Settings& settings, Arithmetic arithmetic)
-    : declared_(ir::UnitKind::block, settings), dims_(ir::unit_dims(settings)), eps_(settings.model.norm_eps),
-      linear_(arithmetic), rotary_(dims_.seq_len, dims_.head_dim, settings.model.rope_theta) {}
+void record_block(const Recording& r) {
+  const BlockRecorder block(r);
+  block.attention_half(r.phases.forward);
+  block.swiglu_factors(r.phases.forward);
+  block.output(r.phases.forward);
 
-at::Tensor BlockUnit::forward(std::span<const at::Tensor> params, const at::Tensor& x, const Microbatch&,
-                              Tensors* saved, LossSum*) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  const auto& d = dims_;
-  const auto split = [&](const at::Tensor& t, std::int64_t heads) {
-    return t.view({d.micro, d.seq_len, heads, d.head_dim});
-  };
-  const auto input = x.view({d.tokens, d.hidden});
+  block.attention_half(r.phases.recompute);
+  block.swiglu_factors(r.phases.recompute);
 
-  auto norm1 = rms_norm_forward(input, params[param::input_norm], eps_);
-  const auto q = split(linear_.forward(norm1.y, params[param::q]), d.heads);
-  const auto k = split(linear_.forward(norm1.y, params[param::k]), d.kv_heads);
-  const auto v = split(linear_.forward(norm1.y, params[param::v]), d.kv_heads);
-  norm1.y.reset();
-  rotary_.forward(q);
-  rotary_.forward(k);
-  const auto attention = attention_forward(q, k, v);
-  const auto mid = linear_.forward_add(input, attention.y.view({d.tokens, -1}), params[param::o]);
+  block.attention(r.phases.recompute_cheap);
+  block.swiglu_factors(r.phases.recompute_cheap);
 
-  auto norm2 = rms_norm_forward(mid, params[param::post_norm], eps_);
-  const auto gate = linear_.forward(norm2.y, params[param::gate]);
-  const auto up = linear_.forward(norm2.y, params[param::up]);
-  norm2.y.reset();
-  const auto y = linear_.forward_add(mid, swiglu_forward(gate, up), params[param::down]);
-
-  if (saved) {
-    *saved = {x, norm1.rstd, q, k, v, attention.y, attention.lse, mid, norm2.rstd, gate, up};
-    declared_.saved.check(*saved);
-  }
-  return y.view({d.micro, d.seq_len, d.hidden});
-}
-
-at::Tensor BlockUnit::backward_input(std::span<const at::Tensor> params, const at::Tensor& dy, Tensors* saved,
-                                     Tensors* work) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  declared_.saved.check(*saved);
-  auto& s = *saved;
-  const auto& d = dims_;
-  const auto rows = [&](const at::Tensor& t) { return t.view({d.tokens, -1}); };
-  const auto format = dy.scalar_type();
-
-  // y = mid + down(swiglu(gate(norm(mid)), up(norm(mid))))
-  auto dswiglu = linear_.backward_input(rows(dy), params[param::down]);
-  auto swiglu = swiglu_backward(dswiglu, std::move(s[slot::gate]), std::move(s[slot::up]));
-  dswiglu.reset();
-  auto norm2 = rms_norm_backward(linear_.backward_input_sum({{swiglu.dgate, params[param::gate]},
-                                                             {swiglu.dup, params[param::up]}}),
-                                 s[slot::mid], s[slot::mid_rstd], params[param::post_norm]);
-  s[slot::mid].reset();
-  auto dmid = norm2.dx.add_(rows(dy)).to(format);
-  norm2.dx.reset();
-
-  // mid = x + o(attention(q(norm(x)), k(norm(x)), v(norm(x))))
-  auto dattention = linear_.backward_input(dmid, params[param::o]).view(s[slot::q].sizes());
-  auto attention = attention_backward(dattention, s[slot::q], s[slot::k], s[slot::v],
-                                      {s[slot::attention], s[slot::attention_lse]}, linear_.arithmetic());
-  dattention.reset();
-  for (const int used : {slot::q, slot::k, slot::v, slot::attention_lse}) s[used].reset();
-  rotary_.backward(attention.dq);
-  rotary_.backward(attention.dk);
-  auto dq = rows(attention.dq), dk = rows(attention.dk), dv = rows(attention.dv);
-  auto norm1 = rms_norm_backward(
-      linear_.backward_input_sum({{dq, params[param::q]}, {dk, params[param::k]}, {dv, params[param::v]}}),
-      rows(s[slot::input]), s[slot::input_rstd], params[param::input_norm]);
-  auto dx = norm1.dx.add_(dmid).to(format).view(dy.sizes());
-
-  *work = {norm1.y, dq, dk, dv, rows(s[slot::attention]), dmid, norm2.y, swiglu.dgate, swiglu.dup, swiglu.y, rows(dy),
-           norm1.dw, norm2.dw};
-  saved->clear();
-  declared_.work.check(*work);
-  return dx;
-}
-
-void BlockUnit::backward_weight(Tensors* work, std::span<const at::Tensor> grads) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  declared_.work.check(*work);
-  const auto& w = *work;
-  grads[param::input_norm].add_(w[work_slot::grad_input_norm]);
-  linear_.backward_weight(grads[param::q], w[work_slot::grad_q], w[work_slot::attention_input]);
-  linear_.backward_weight(grads[param::k], w[work_slot::grad_k], w[work_slot::attention_input]);
-  linear_.backward_weight(grads[param::v], w[work_slot::grad_v], w[work_slot::attention_input]);
-  linear_.backward_weight(grads[param::o], w[work_slot::grad_mid], w[work_slot::attention]);
-  grads[param::post_norm].add_(w[work_slot::grad_post_norm]);
-  linear_.backward_weight(grads[param::gate], w[work_slot::grad_gate], w[work_slot::swiglu_input]);
-  linear_.backward_weight(grads[param::up], w[work_slot::grad_up], w[work_slot::swiglu_input]);
-  linear_.backward_weight(grads[param::down], w[work_slot::grad_output], w[work_slot::swiglu]);
-  work->clear();
+  block.backward_swiglu_half(r.phases.backward_input);
+  block.backward_attention_half(r.phases.backward_input);
+  block.weight_gradients(r.phases.backward_weight);
 }
 
 }  // namespace fem::exec

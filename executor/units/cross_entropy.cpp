@@ -1,30 +1,18 @@
 #include "executor/units/cross_entropy.hpp"
 
-#include <algorithm>
-
-#include <ATen/ops/amax.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/sub.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/log.h>
 #include <ATen/ops/sum.h>
 
 #include "executor/error.hpp"
+#include "executor/units/formats.hpp"
+#include "executor/units/loops.hpp"
 
 namespace fem::exec {
 namespace {
 
-// Rows are handled in blocks of about this many elements: the fp32 temporaries stay this small, and in the cache.
-constexpr std::int64_t kBlockElements = 1 << 17;
-
-// Calls visit(first row, rows) for each block; the division depends on the vocabulary alone.
-template <class Visit>
-void for_each_block(const at::Tensor& logits, Visit visit) {
-  const auto tokens = logits.size(0);
-  const auto rows = std::max<std::int64_t>(1, kBlockElements / logits.size(1));
-  for (std::int64_t begin = 0; begin < tokens; begin += rows) visit(begin, std::min(rows, tokens - begin));
-}
-
 void check_targets(const at::Tensor& targets, std::int64_t vocab) {
-  const std::span ids(targets.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(targets.numel()));
+  const std::span ids(in<std::int64_t>(targets), static_cast<std::size_t>(targets.numel()));
   for (std::size_t t = 0; t < ids.size(); ++t)
     FEM_CHECK((ids[t] >= 0 && ids[t] < vocab) || ids[t] == kIgnoredTarget,
               "target " + std::to_string(ids[t]) + " at token " + std::to_string(t) +
@@ -32,46 +20,112 @@ void check_targets(const at::Tensor& targets, std::int64_t vocab) {
                   std::to_string(kIgnoredTarget));
 }
 
+// A few rows of a tensor at a time: views that move over it.
+class MovingRows {
+ public:
+  MovingRows(const at::Tensor& whole, std::int64_t rows)
+      : whole_(whole),
+        row_bytes_(static_cast<std::int64_t>(whole.nbytes()) / whole.size(0)),
+        window_(rows * row_bytes_) {}
+
+  at::Tensor view(std::int64_t rows) const {
+    auto sizes = whole_.sizes().vec();
+    sizes[0] = rows;
+    return window_.view(0, sizes, whole_.scalar_type());
+  }
+  void move_to(std::int64_t row) const {
+    window_.place(out<std::byte>(whole_) + row * row_bytes_);
+  }
+
+ private:
+  at::Tensor whole_;
+  std::int64_t row_bytes_;
+  Window window_;
+};
+
+// Calls record(begin, end, rows) for the blocks of equal size, and for the smaller one at the end.
+template <class Record>
+void for_each_size(const CrossEntropyTensors& t, Record record) {
+  const auto tokens = t.logits.size(0), whole = tokens / t.rows * t.rows;
+  if (whole > 0) record(0, whole, t.rows);
+  if (whole < tokens) record(whole, tokens, tokens - whole);
+}
+
 // Fixed-order sum of the token losses lse - logit[target] over the valid tokens.
-LossSum sum_losses(const at::Tensor& lse, const at::Tensor& picked, const at::Tensor& targets) {
-  const auto* l = lse.const_data_ptr<float>();
-  const auto* x = picked.const_data_ptr<float>();
-  const auto* id = targets.const_data_ptr<std::int64_t>();
+template <class T>
+LossSum sum_losses(const CrossEntropyTensors& t) {
+  const auto* logits = in<T>(t.logits);
+  const auto* lse = in<float>(t.lse);
+  const auto* id = in<std::int64_t>(t.targets);
+  const auto vocab = t.logits.size(1);
   LossSum sum;
-  for (std::int64_t t = 0; t < targets.numel(); ++t) {
-    if (id[t] == kIgnoredTarget) continue;
-    sum.loss += static_cast<double>(l[t] - x[t]);
+  for (std::int64_t token = 0; token < t.targets.numel(); ++token) {
+    if (id[token] == kIgnoredTarget) continue;
+    sum.loss += static_cast<double>(lse[token] - static_cast<float>(logits[token * vocab + id[token]]));
     ++sum.tokens;
   }
   return sum;
 }
 
-}  // namespace
-
-CrossEntropyOutput cross_entropy_forward(const at::Tensor& logits, const at::Tensor& targets) {
-  check_targets(targets, logits.size(1));
-  auto lse = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
-  for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
-    const auto block = logits.narrow(0, begin, rows).to(at::kFloat);
-    const auto largest = at::amax(block, -1, /*keepdim=*/true);
-    auto out = lse.narrow(0, begin, rows);
-    at::sum_out(out, at::sub(block, largest).exp_(), -1);
-    out.log_().add_(largest.squeeze(-1));
-  });
-  const auto picked = logits.gather(1, targets.clamp_min(0).unsqueeze(1)).to(at::kFloat);
-  return {sum_losses(lse, picked, targets), std::move(lse)};
+// Subtracts the one-hot of the targets from rows of probabilities; rows of ignored targets become 0.
+void subtract_targets(float* rows, const std::int64_t* targets, std::int64_t count, std::int64_t vocab) {
+  for (std::int64_t r = 0; r < count; ++r, rows += vocab) {
+    if (targets[r] == kIgnoredTarget) {
+      std::fill_n(rows, vocab, 0.0f);
+    } else {
+      rows[targets[r]] += -1.0f;
+    }
+  }
 }
 
-void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& lse, const at::Tensor& targets) {
-  const auto ignored = targets.eq(kIgnoredTarget).unsqueeze(1);
-  const auto index = targets.clamp_min(0).unsqueeze(1);
-  for_each_block(logits, [&](std::int64_t begin, std::int64_t rows) {
-    const auto block = logits.narrow(0, begin, rows);
-    auto gradient = block.to(at::kFloat);  // block itself in fp32
-    gradient.sub_(lse.narrow(0, begin, rows).unsqueeze(1)).exp_();
-    gradient.scatter_(1, index.narrow(0, begin, rows), -1.0, "add");
-    gradient.masked_fill_(ignored.narrow(0, begin, rows), 0.0);
-    if (block.scalar_type() != at::kFloat) block.copy_(gradient);
+}  // namespace
+
+void cross_entropy_forward(Sequence& s, const CrossEntropyTensors& t, LossSum* sum) {
+  const auto vocab = t.logits.size(1);
+  s.add([t, vocab] { check_targets(t.targets, vocab); });
+  for_each_size(t, [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
+    const auto frame = s.frame();
+    const MovingRows logits(t.logits, rows), lse(t.lse, rows);
+    const auto exponentials = s.scratch({rows, vocab}, at::kFloat);
+    const auto largest = s.scratch({rows}, at::kFloat);
+    const bool fp32 = t.logits.scalar_type() == at::kFloat;
+    s.add([=, block = logits.view(rows), sums = lse.view(rows)]() mutable {
+      for (std::int64_t first = begin; first < end; first += rows) {
+        logits.move_to(first);
+        lse.move_to(first);
+        if (!fp32) exponentials.copy_(block);
+        const auto* wide = in<float>(fp32 ? block : exponentials);
+        loops::row_maxima(wide, out<float>(largest), rows, vocab);
+        loops::subtract_rows(wide, in<float>(largest), out<float>(exponentials), rows, vocab);
+        exponentials.exp_();
+        at::sum_out(sums, exponentials, at::IntArrayRef{-1});
+        sums.log_();
+        loops::add(out<float>(sums), in<float>(largest), rows);
+      }
+    });
+  });
+  by_format(t.logits.scalar_type(), [&]<class T>(T*) { s.add([t, sum] { *sum = sum_losses<T>(t); }); });
+}
+
+void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
+  const auto vocab = t.logits.size(1);
+  for_each_size(t, [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
+    const auto frame = s.frame();
+    const MovingRows logits(t.logits, rows);
+    const auto block = logits.view(rows);
+    const bool fp32 = t.logits.scalar_type() == at::kFloat;
+    const auto gradient = fp32 ? block : s.scratch({rows, vocab}, at::kFloat);
+    s.add([=]() mutable {
+      for (std::int64_t first = begin; first < end; first += rows) {
+        logits.move_to(first);
+        if (!fp32) gradient.copy_(block);
+        auto* values = out<float>(gradient);
+        loops::subtract_rows(values, in<float>(t.lse) + first, values, rows, vocab);
+        gradient.exp_();
+        subtract_targets(values, in<std::int64_t>(t.targets) + first, rows, vocab);
+        if (!fp32) block.copy_(gradient);
+      }
+    });
   });
 }
 

@@ -1,18 +1,27 @@
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/embedding.h>
+#include <cstring>
 
 #include "executor/error.hpp"
+#include "executor/units/formats.hpp"
 #include "executor/units/llama_units.hpp"
+#include "executor/units/loops.hpp"
 
 namespace fem::exec {
 namespace {
+
+// Positions in the lists of ir/units.def.
+namespace slot {
+enum { tokens };
+}
+namespace work_slot {
+enum { tokens, grad_output };
+}
 
 void check_tokens(const at::Tensor& tokens, const ir::UnitDims& dims) {
   FEM_CHECK(tokens.scalar_type() == at::kLong && tokens.numel() == dims.tokens,
             "a microbatch holds " + std::to_string(tokens.numel()) + " tokens, the plan says " +
                 std::to_string(dims.tokens) + " int64");
-  const auto flat = tokens.contiguous();
-  const std::span ids(flat.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(flat.numel()));
+  FEM_CHECK(tokens.is_contiguous(), "the tokens of a microbatch are not contiguous");
+  const std::span ids(in<std::int64_t>(tokens), static_cast<std::size_t>(tokens.numel()));
   for (std::size_t t = 0; t < ids.size(); ++t)
     FEM_CHECK(ids[t] >= 0 && ids[t] < dims.vocab,
               "token id " + std::to_string(ids[t]) + " at token " + std::to_string(t) +
@@ -21,36 +30,33 @@ void check_tokens(const at::Tensor& tokens, const ir::UnitDims& dims) {
 
 }  // namespace
 
-EmbeddingUnit::EmbeddingUnit(const ir::Settings& settings)
-    : declared_(ir::UnitKind::embedding, settings), dims_(ir::unit_dims(settings)) {}
+void record_embedding(const Recording& r) {
+  const auto d = r.memory.dims();
+  const auto weight = r.params[0], grad = r.grads[0];
+  const auto tokens = r.memory.saved(slot::tokens, {d.tokens});
+  for (auto* sequence : {&r.phases.forward, &r.phases.recompute})
+    sequence->add([d, tokens, call = &r.call] {
+      check_tokens(call->batch->tokens, d);
+      std::memcpy(out<std::int64_t>(tokens), in<std::int64_t>(call->batch->tokens), tokens.nbytes());
+    });
+  r.phases.forward.add([tokens, weight, y = r.memory.y()] {
+    const auto row = static_cast<std::size_t>(weight.size(1)) * weight.itemsize();
+    const auto* ids = in<std::int64_t>(tokens);
+    for (std::int64_t t = 0; t < tokens.numel(); ++t)
+      std::memcpy(out<std::byte>(y) + static_cast<std::size_t>(t) * row,
+                  in<std::byte>(weight) + static_cast<std::size_t>(ids[t]) * row, row);
+  });
 
-at::Tensor EmbeddingUnit::forward(std::span<const at::Tensor> params, const at::Tensor&, const Microbatch& batch,
-                                  Tensors* saved, LossSum*) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  check_tokens(batch.tokens, dims_);
-  if (saved) {
-    *saved = {batch.tokens};
-    declared_.saved.check(*saved);
-  }
-  return at::embedding(params[0], batch.tokens.view({dims_.micro, dims_.seq_len}));
-}
-
-at::Tensor EmbeddingUnit::backward_input(std::span<const at::Tensor>, const at::Tensor& dy, Tensors* saved,
-                                         Tensors* work) const {
-  declared_.saved.check(*saved);
-  *work = {std::move((*saved)[0]), dy};
-  saved->clear();
-  declared_.work.check(*work);
-  return {};
-}
-
-void EmbeddingUnit::backward_weight(Tensors* work, std::span<const at::Tensor> grads) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  declared_.work.check(*work);
-  const auto& tokens = (*work)[0];
-  const auto& dy = (*work)[1];
-  grads[0].index_add_(0, tokens.view(-1), dy.view({dims_.tokens, dims_.hidden}).to(at::kFloat));
-  work->clear();
+  const auto kept = r.memory.work(work_slot::tokens, {d.tokens});
+  const auto dy = r.memory.work(work_slot::grad_output, {d.tokens, d.hidden});
+  by_format(r.memory.compute(), [&]<class T>(T*) {
+    r.phases.backward_weight.add([kept, dy, grad] {
+      const auto hidden = dy.size(1);
+      const auto* ids = in<std::int64_t>(kept);
+      for (std::int64_t t = 0; t < kept.numel(); ++t)
+        loops::add(out<float>(grad) + ids[t] * hidden, in<T>(dy) + t * hidden, hidden);
+    });
+  });
 }
 
 }  // namespace fem::exec

@@ -1,7 +1,8 @@
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <cstring>
 
 #include "executor/error.hpp"
 #include "executor/units/cross_entropy.hpp"
+#include "executor/units/formats.hpp"
 #include "executor/units/llama_units.hpp"
 #include "executor/units/rms_norm.hpp"
 
@@ -19,57 +20,50 @@ namespace work_slot {
 enum { normed, grad_logits, grad_norm };
 }
 
+void take_targets(const at::Tensor& given, const at::Tensor& targets) {
+  FEM_CHECK(given.scalar_type() == at::kLong && given.numel() == targets.numel(),
+            "a microbatch holds " + std::to_string(given.numel()) + " targets, the plan says " +
+                std::to_string(targets.numel()) + " int64");
+  FEM_CHECK(given.is_contiguous(), "the targets of a microbatch are not contiguous");
+  std::memcpy(out<std::int64_t>(targets), in<std::int64_t>(given), targets.nbytes());
+}
+
 }  // namespace
 
-HeadUnit::HeadUnit(const ir::Settings& settings, Arithmetic arithmetic)
-    : declared_(ir::UnitKind::head, settings), dims_(ir::unit_dims(settings)), eps_(settings.model.norm_eps),
-      linear_(arithmetic) {}
-
-at::Tensor HeadUnit::forward(std::span<const at::Tensor> params, const at::Tensor& x, const Microbatch& batch,
-                             Tensors* saved, LossSum* loss) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  FEM_CHECK(loss != nullptr, "the head adds to a loss sum, none was given");
-  FEM_CHECK(batch.targets.scalar_type() == at::kLong && batch.targets.numel() == dims_.tokens,
-            "a microbatch holds " + std::to_string(batch.targets.numel()) + " targets, the plan says " +
-                std::to_string(dims_.tokens) + " int64");
-  const auto targets = batch.targets.contiguous().view(-1);
-  auto norm = rms_norm_forward(x.view({dims_.tokens, dims_.hidden}), params[param::norm], eps_);
-  auto logits = linear_.forward(norm.y, params[param::weight]);
-  norm.y.reset();
-  auto result = cross_entropy_forward(logits, targets);
-  loss->loss += result.sum.loss;
-  loss->tokens += result.sum.tokens;
-  if (saved) {
-    *saved = {x, norm.rstd, std::move(logits), result.lse, targets};
-    declared_.saved.check(*saved);
+void record_head(const Recording& r) {
+  const auto d = r.memory.dims();
+  const auto x = r.memory.saved(slot::input, {d.tokens, d.hidden});
+  const auto rstd = r.memory.saved(slot::rstd, {d.tokens});
+  const auto& norm = r.params[param::norm];
+  const auto& weight = r.params[param::weight];
+  const CrossEntropyTensors loss{r.memory.saved(slot::logits, {d.tokens, d.vocab}),
+                                 r.memory.saved(slot::targets, {d.tokens}), r.memory.saved(slot::lse, {d.tokens}),
+                                 ir::cross_entropy_rows(d)};
+  for (auto* s : {&r.phases.forward, &r.phases.recompute}) {
+    s->add([call = &r.call, targets = loss.targets] { take_targets(call->batch->targets, targets); });
+    rms_norm_statistics(*s, x, r.settings.model.norm_eps, rstd);
+    {
+      const auto frame = s->frame();
+      const auto normed = s->scratch({d.tokens, d.hidden}, r.memory.compute());
+      rms_norm_apply(*s, x, rstd, norm, normed);
+      r.linear.forward(*s, normed, weight, loss.logits);
+    }
+    cross_entropy_forward(*s, loss, &r.call.loss);
   }
-  return {};
-}
 
-at::Tensor HeadUnit::backward_input(std::span<const at::Tensor> params, const at::Tensor&, Tensors* saved,
-                                    Tensors* work) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  declared_.saved.check(*saved);
-  auto& s = *saved;
-  const auto& input = s[slot::input];
-  auto dlogits = std::move(s[slot::logits]);
-  cross_entropy_backward(dlogits, s[slot::lse], s[slot::targets]);
-  auto norm = rms_norm_backward(linear_.backward_input_sum({{dlogits, params[param::weight]}}),
-                                input.view({dims_.tokens, dims_.hidden}), s[slot::rstd], params[param::norm]);
-  auto dx = norm.dx.to(input.scalar_type()).view(input.sizes());
-  *work = {std::move(norm.y), std::move(dlogits), std::move(norm.dw)};
-  saved->clear();
-  declared_.work.check(*work);
-  return dx;
-}
+  auto& b = r.phases.backward_input;
+  const auto normed = r.memory.work(work_slot::normed, {d.tokens, d.hidden});
+  const auto dlogits = r.memory.work(work_slot::grad_logits, {d.tokens, d.vocab});
+  const auto dnorm = r.memory.work(work_slot::grad_norm, {d.hidden});
+  cross_entropy_backward(b, loss);
+  const auto frame = b.frame();
+  const auto sum = b.scratch({d.tokens, d.hidden}, at::kFloat);
+  r.linear.backward_input_sum(b, {{dlogits, weight}}, sum);
+  rms_norm_backward(b, sum, x, rstd, norm, /*residual=*/{}, {normed, dnorm, r.memory.dx()});
 
-void HeadUnit::backward_weight(Tensors* work, std::span<const at::Tensor> grads) const {
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  declared_.work.check(*work);
-  const auto& w = *work;
-  grads[param::norm].add_(w[work_slot::grad_norm]);
-  linear_.backward_weight(grads[param::weight], w[work_slot::grad_logits], w[work_slot::normed]);
-  work->clear();
+  auto& w = r.phases.backward_weight;
+  w.add([dw = r.grads[param::norm], dnorm]() mutable { dw.add_(dnorm); });
+  r.linear.backward_weight(w, r.grads[param::weight], dlogits, normed);
 }
 
 }  // namespace fem::exec

@@ -3,10 +3,21 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 
+#include "executor/units/formats.hpp"
+#include "executor/units/loops.hpp"
+
 namespace fem::exec {
 namespace {
 
-at::Tensor fp32(const at::Tensor& t) { return t.to(at::kFloat); }
+// An fp32 copy of t in scratch, or t itself; `fill` writes the copy, each time that the sequence runs.
+struct Widened {
+  Widened(Sequence& s, const at::Tensor& t)
+      : source(t), wide(t.scalar_type() == at::kFloat ? t : s.scratch(t.sizes(), at::kFloat)) {}
+  void fill() const {
+    if (!wide.is_same(source)) wide.copy_(source);
+  }
+  at::Tensor source, wide;
+};
 
 }  // namespace
 
@@ -22,42 +33,99 @@ bool Linear::widen(const at::Tensor& t) const {
   return arithmetic_ == Arithmetic::ThroughFloat32 && t.scalar_type() != at::kFloat;
 }
 
-at::Tensor Linear::forward(const at::Tensor& x, const at::Tensor& w) const {
-  if (widen(x)) return at::mm(fp32(x), fp32(w).t()).to(x.scalar_type());
-  return at::mm(x, w.t());
+bool Linear::direct_bf16(const at::Tensor& t) const {
+  return arithmetic_ == Arithmetic::Direct && t.scalar_type() != at::kFloat;
 }
 
-at::Tensor Linear::forward_add(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w) const {
-  if (widen(x)) return fp32(residual).addmm_(fp32(x), fp32(w).t()).to(x.scalar_type());
-  return at::addmm(residual, x, w.t());
+void Linear::forward(Sequence& s, const at::Tensor& x, const at::Tensor& w, at::Tensor y) const {
+  if (!widen(x)) {
+    s.add([x, wt = w.t(), y]() mutable { at::mm_out(y, x, wt); });
+    return;
+  }
+  const auto frame = s.frame();
+  const Widened x32(s, x), w32(s, w), y32(s, y);
+  s.add([x32, w32, wt = w32.wide.t(), y, product = y32.wide]() mutable {
+    x32.fill();
+    w32.fill();
+    at::mm_out(product, x32.wide, wt);
+    y.copy_(product);
+  });
 }
 
-at::Tensor Linear::backward_input(const at::Tensor& dy, const at::Tensor& w) const {
-  if (widen(dy)) return at::mm(fp32(dy), fp32(w)).to(dy.scalar_type());
-  return at::mm(dy, w);
+void Linear::forward_add(Sequence& s, const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
+                         at::Tensor y) const {
+  if (!widen(x)) {
+    s.add([residual, x, wt = w.t(), y]() mutable { at::addmm_out(y, residual, x, wt); });
+    return;
+  }
+  const auto frame = s.frame();
+  const Widened x32(s, x), w32(s, w), y32(s, y);
+  s.add([residual, x32, w32, wt = w32.wide.t(), y, product = y32.wide]() mutable {
+    x32.fill();
+    w32.fill();
+    product.copy_(residual).addmm_(x32.wide, wt);
+    y.copy_(product);
+  });
 }
 
-at::Tensor Linear::backward_input_sum(std::initializer_list<Output> outputs) const {
-  at::Tensor sum;
+void Linear::backward_input(Sequence& s, const at::Tensor& dy, const at::Tensor& w, at::Tensor dx) const {
+  if (!widen(dy)) {
+    s.add([dy, w, dx]() mutable { at::mm_out(dx, dy, w); });
+    return;
+  }
+  const auto frame = s.frame();
+  const Widened dy32(s, dy), w32(s, w), dx32(s, dx);
+  s.add([dy32, w32, dx, product = dx32.wide]() mutable {
+    dy32.fill();
+    w32.fill();
+    at::mm_out(product, dy32.wide, w32.wide);
+    dx.copy_(product);
+  });
+}
+
+void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outputs, at::Tensor sum) const {
+  bool first = true;
   for (const auto& [dy, w] : outputs) {
-    if (dy.scalar_type() != at::kFloat && arithmetic_ == Arithmetic::Direct) {
-      auto product = at::mm(dy, w);
-      sum = sum.defined() ? sum.add_(product) : fp32(product);
-    } else if (sum.defined()) {
-      sum.addmm_(fp32(dy), fp32(w));
+    const auto frame = s.frame();
+    if (direct_bf16(dy)) {
+      s.add([dy = dy, w = w, sum, first, product = s.scratch(sum.sizes(), dy.scalar_type())]() mutable {
+        at::mm_out(product, dy, w);
+        if (first) {
+          sum.copy_(product);
+        } else {
+          loops::add(out<float>(sum), in<c10::BFloat16>(product), sum.numel());
+        }
+      });
     } else {
-      sum = at::mm(fp32(dy), fp32(w));
+      s.add([dy32 = Widened(s, dy), w32 = Widened(s, w), sum, first]() mutable {
+        dy32.fill();
+        w32.fill();
+        if (first) {
+          at::mm_out(sum, dy32.wide, w32.wide);
+        } else {
+          sum.addmm_(dy32.wide, w32.wide);
+        }
+      });
     }
+    first = false;
   }
-  return sum;
 }
 
-void Linear::backward_weight(const at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) const {
-  if (dy.scalar_type() != at::kFloat && arithmetic_ == Arithmetic::Direct) {
-    dw.add_(at::mm(dy.t(), x));
-  } else {
-    dw.addmm_(fp32(dy).t(), fp32(x));
+void Linear::backward_weight(Sequence& s, at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) const {
+  const auto frame = s.frame();
+  if (direct_bf16(dy)) {
+    s.add([dw, dyt = dy.t(), x, product = s.scratch(dw.sizes(), dy.scalar_type())]() mutable {
+      at::mm_out(product, dyt, x);
+      loops::add(out<float>(dw), in<c10::BFloat16>(product), dw.numel());
+    });
+    return;
   }
+  const Widened dy32(s, dy), x32(s, x);
+  s.add([dw, dy32, dyt = dy32.wide.t(), x32]() mutable {
+    dy32.fill();
+    x32.fill();
+    dw.addmm_(dyt, x32.wide);
+  });
 }
 
 }  // namespace fem::exec

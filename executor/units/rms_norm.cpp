@@ -1,31 +1,51 @@
 #include "executor/units/rms_norm.hpp"
 
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
+
+#include "executor/units/formats.hpp"
+#include "executor/units/loops.hpp"
 
 namespace fem::exec {
 
-RmsNormOutput rms_norm_forward(const at::Tensor& x, const at::Tensor& w, double eps) {
-  const auto wide = x.to(at::kFloat);
-  auto rstd = at::linalg_vector_norm(wide, 2, at::IntArrayRef{-1});
-  rstd.square_().div_(x.size(-1)).add_(eps).rsqrt_();
-  auto y = at::mul(wide, rstd.unsqueeze(-1)).mul_(w.to(at::kFloat)).to(x.scalar_type());
-  return {std::move(y), std::move(rstd)};
+void rms_norm_statistics(Sequence& s, const at::Tensor& x, double eps, at::Tensor rstd) {
+  const auto frame = s.frame();
+  const auto wide = x.scalar_type() == at::kFloat ? x : s.scratch(x.sizes(), at::kFloat);
+  s.add([x, wide, eps, rstd]() mutable {
+    if (!wide.is_same(x)) wide.copy_(x);
+    at::linalg_vector_norm_out(rstd, wide, 2, at::IntArrayRef{-1});
+    loops::inverse_rms(out<float>(rstd), x.size(0), x.size(1), static_cast<float>(eps));
+  });
+}
+
+void rms_norm_apply(Sequence& s, const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& w,
+                    const at::Tensor& y) {
+  by_format(x.scalar_type(), [&]<class T>(T*) {
+    s.add([x, rstd, w, y] {
+      loops::scale_rows(in<T>(x), in<float>(rstd), in<T>(w), out<T>(y), x.size(0), x.size(1));
+    });
+  });
 }
 
 // With xhat = x rstd and g = dy w: dx = rstd (g - xhat mean(g xhat)), dw = sum over tokens of dy xhat.
-RmsNormGradients rms_norm_backward(at::Tensor dy, const at::Tensor& x, const at::Tensor& rstd, const at::Tensor& w) {
-  const auto wide_w = w.to(at::kFloat);
-  const auto column = rstd.unsqueeze(-1);
-  auto xhat = at::mul(x.to(at::kFloat), column);
-  auto y = at::mul(xhat, wide_w).to(x.scalar_type());
-  auto product = at::mul(dy, xhat);
-  auto dw = at::sum(product, 0);
-  // Not at::mv: its sums depend on the address of w.
-  const auto mean = at::sum(product.mul_(wide_w), -1).div_(x.size(-1));
-  dy.mul_(wide_w).sub_(xhat.mul_(mean.unsqueeze(-1))).mul_(column);
-  return {std::move(dy), std::move(y), std::move(dw)};
+void rms_norm_backward(Sequence& s, const at::Tensor& dy, const at::Tensor& x, const at::Tensor& rstd,
+                       const at::Tensor& w, const at::Tensor& residual, const RmsNormGradients& gradients) {
+  const auto frame = s.frame();
+  const auto product = s.scratch(dy.sizes(), at::kFloat);
+  auto sums = s.scratch(rstd.sizes(), at::kFloat);
+  by_format(x.scalar_type(), [&]<class T>(T*) {
+    s.add([dy, x, rstd, w, residual, g = gradients, product, sums]() mutable {
+      const auto rows = x.size(0), columns = x.size(1);
+      const auto* r = in<float>(rstd);
+      loops::norm_products(in<float>(dy), in<T>(x), r, in<T>(w), out<T>(g.y), out<float>(product), rows, columns);
+      at::sum_out(g.dw, product, at::IntArrayRef{0});
+      loops::scale_columns(out<float>(product), in<T>(w), rows, columns);
+      // Not at::mv: its sums depend on the address of w.
+      at::sum_out(sums, product, at::IntArrayRef{-1});
+      const T* added = residual.defined() ? in<T>(residual) : nullptr;
+      loops::norm_gradient(in<float>(dy), in<T>(x), r, in<T>(w), in<float>(sums), added, out<T>(g.dx), rows, columns);
+    });
+  });
 }
 
 }  // namespace fem::exec

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <ATen/core/Tensor.h>
+#include "executor/units/sequence.hpp"
 
 namespace fem::exec {
 
@@ -15,13 +15,13 @@ class Rotary {
   Rotary(std::int64_t seq_len, std::int64_t head_dim, double theta);
 
   // Rotates x [micro, seq_len, heads, head_dim] in place.
-  void forward(const at::Tensor& x) const { rotate(x, sin_); }
+  void forward(Sequence& s, const at::Tensor& x) const { rotate(s, x, sin_); }
   // The gradient: the rotation back, in place.
-  void backward(const at::Tensor& dx) const { rotate(dx, minus_sin_); }
+  void backward(Sequence& s, const at::Tensor& dx) const { rotate(s, dx, minus_sin_); }
 
  private:
-  void rotate(const at::Tensor& x, const at::Tensor& sin) const;
-  at::Tensor cos_, sin_, minus_sin_;  // fp32 [seq_len, 1, head_dim/2]
+  void rotate(Sequence& s, const at::Tensor& x, const at::Tensor& sin) const;
+  at::Tensor cos_, sin_, minus_sin_;  // fp32 [seq_len, head_dim/2]
 };
 
 }  // namespace fem::exec

@@ -6,15 +6,21 @@
 
 namespace fem::exec {
 
-at::Tensor swiglu_forward(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
+void swiglu_forward(Sequence& s, const at::Tensor& gate, const at::Tensor& up, at::Tensor y) {
+  s.add([gate, up, y]() mutable {
+    at::silu_out(y, gate);
+    y.mul_(up);
+  });
+}
 
-SwigluGradients swiglu_backward(const at::Tensor& dy, at::Tensor gate, at::Tensor up) {
-  auto dgate = at::mul(dy, up);
-  at::silu_backward_out(dgate, dgate, gate);
-  auto activated = at::silu_(gate);
-  auto y = up.mul_(activated);
-  auto dup = activated.mul_(dy);
-  return {std::move(dgate), std::move(dup), std::move(y)};
+void swiglu_backward(Sequence& s, const at::Tensor& dy, at::Tensor gate, at::Tensor up, at::Tensor dgate) {
+  s.add([dy, gate, up, dgate]() mutable {
+    at::mul_out(dgate, dy, up);
+    at::silu_backward_out(dgate, dgate, gate);
+    at::silu_(gate);
+    up.mul_(gate);
+    gate.mul_(dy);
+  });
 }
 
 }  // namespace fem::exec

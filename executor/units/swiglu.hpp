@@ -1,18 +1,15 @@
 // The element-wise part of SwiGLU: y = silu(gate) * up (Shazeer 2020).
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "executor/units/sequence.hpp"
 
 namespace fem::exec {
 
-// gate, up and the result [tokens, intermediate].
-at::Tensor swiglu_forward(const at::Tensor& gate, const at::Tensor& up);
+// All [tokens, intermediate].
+void swiglu_forward(Sequence& s, const at::Tensor& gate, const at::Tensor& up, at::Tensor y);
 
-// silu is computed again from gate. The memory of gate and up is consumed: the results lie in it.
-// y is what the forward returned, to the last bit.
-struct SwigluGradients {
-  at::Tensor dgate, dup, y;
-};
-SwigluGradients swiglu_backward(const at::Tensor& dy, at::Tensor gate, at::Tensor up);
+// silu is computed again from gate. Afterwards the memory of gate holds dup, and that of up holds y, which is what the
+// forward wrote, to the last bit.
+void swiglu_backward(Sequence& s, const at::Tensor& dy, at::Tensor gate, at::Tensor up, at::Tensor dgate);
 
 }  // namespace fem::exec

@@ -1,15 +1,17 @@
-// A unit of the model (embedding, block, head) as a trio of functions: forward, input gradient, weight gradient.
-// Parameters never go on an autograd tape; what the forward keeps is listed in ir/units.def and nothing else is kept.
+// A unit of the model (embedding, block, head): forward, input gradient and weight gradient as explicit functions that
+// write into memory of the caller. Parameters never go on an autograd tape; what the forward keeps, and where it lies,
+// is listed in ir/units.def and nothing else is kept.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "executor/comm/communicator.hpp"
+#include "executor/units/arithmetic.hpp"
+#include "executor/units/memory.hpp"
 #include "ir/settings.hpp"
 #include "ir/units.hpp"
 
@@ -35,31 +37,62 @@ struct LossSum {
   std::int64_t tokens = 0;
 };
 
-using Tensors = std::vector<at::Tensor>;
+// Everything, or the cheap slots alone (ir/units.def) from the others, which were kept.
+enum class Recompute : std::uint8_t { everything, cheap };
 
+// The phases of a unit as recorded calls.
+struct UnitPhases {
+  Sequence forward, recompute, recompute_cheap, backward_input, backward_weight;
+};
+
+// What a call reads and returns beside its buffers; at a fixed address, for the recorded calls.
+struct UnitCall {
+  const Microbatch* batch = nullptr;
+  LossSum loss;
+};
+
+// Bound once to its parameters, with all views made; then called many times, for any microbatch, without allocating
+// (flash attention, reductions and oneDNN products allocate inside their call: executor/units/README.md). Not for two
+// threads at once.
+//
 // Activations are [micro, seq_len, hidden] in the compute format; parameters are in the compute format, in the order of
 // ir/units.def; gradients are fp32 accumulators of the parameters' shapes, to which backward_weight adds.
 // Gradients are those of the plain sum of token losses: one normaliser divides later, once per step.
 class Unit {
  public:
-  virtual ~Unit() = default;
+  // See make_unit. The arithmetic is chosen apart from the machine only in tests.
+  Unit(const ir::Settings& settings, std::int64_t unit, std::span<const at::Tensor> params,
+       std::span<const at::Tensor> grads, Arithmetic arithmetic);
+  Unit(const Unit&) = delete;
+  Unit& operator=(const Unit&) = delete;
 
-  // x is undefined for the embedding; the result is undefined for the head, which adds to *loss instead.
-  // saved == nullptr: forward only, nothing kept. Otherwise *saved ends with exactly the slots of units.def, in order.
-  virtual at::Tensor forward(std::span<const at::Tensor> params, const at::Tensor& x, const Microbatch& batch,
-                             Tensors* saved, LossSum* loss) const = 0;
+  // x, batch -> y and the saved blocks. Without saved blocks nothing is kept (see UnitBuffers); saved_b without saved_w
+  // is for Recompute::cheap. The head writes no y and adds to *loss instead; the others do not look at `loss`.
+  void forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss);
 
-  // dy is undefined for the head; the result is undefined for the embedding. Consumes *saved: releases what is no
-  // longer needed and may overwrite what is not x or the batch. Leaves in *work exactly the tensors that units.def
-  // lists for BackwardWeight; some are dy, x or saved tensors themselves. Does no weight product.
-  virtual at::Tensor backward_input(std::span<const at::Tensor> params, const at::Tensor& dy, Tensors* saved,
-                                    Tensors* work) const = 0;
+  // x, batch -> the saved blocks, with the bits that the forward would have kept; y is left alone.
+  void recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what);
 
-  // Adds the weight gradients to `grads` (fp32) and consumes *work. Does no input product.
-  virtual void backward_weight(Tensors* work, std::span<const at::Tensor> grads) const = 0;
+  // x, saved blocks, dy -> dx and the work block; overwrites slots in which WORK rows lie. The head takes no dy, the
+  // embedding writes no dx. Does no weight product.
+  void backward_input(const UnitBuffers& at);
+
+  // dy, saved_w, work -> adds to the gradients. Does no input product.
+  void backward_weight(const UnitBuffers& at);
+
+  ir::UnitKind kind() const { return kind_; }
+  const UnitMemory& memory() const { return memory_; }
+  const UnitPhases& phases() const { return phases_; }
+
+ private:
+  ir::UnitKind kind_;
+  UnitMemory memory_;
+  UnitCall call_;
+  UnitPhases phases_;
 };
 
-// The unit with index `unit` of the model (0: embedding, layers + 1: head).
-std::unique_ptr<Unit> make_unit(const ir::Settings& settings, std::int64_t unit, const ParallelContext& context);
+// The unit with index `unit` of the model (0: embedding, layers + 1: head), on these parameters and gradients.
+std::unique_ptr<Unit> make_unit(const ir::Settings& settings, std::int64_t unit, const ParallelContext& context,
+                                std::span<const at::Tensor> params, std::span<const at::Tensor> grads);
 
 }  // namespace fem::exec

@@ -7,6 +7,7 @@
 #include "executor/error.hpp"
 #include "ir/builder.hpp"
 #include "tests/executor/support.hpp"
+#include "tests/units/functional.hpp"
 
 namespace fem::exec {
 namespace {
@@ -37,7 +38,8 @@ std::vector<LoadedMicrobatch> batches_of(const ir::Settings& settings, std::int6
   return batches;
 }
 
-// The step by direct calls of the units, microbatch by microbatch: what every plan of equal backward order must equal.
+// The step by functional compositions of the units, microbatch by microbatch: what every plan
+// of equal backward order must equal.
 struct DirectStep {
   StepMetrics metrics;
   std::vector<at::Tensor> grads;  // flat, by unit
@@ -48,18 +50,20 @@ DirectStep run_direct(const ir::Settings& settings) {
   Parameters parameters(plan, 0);
   parameters.initialise(settings, 1);
   std::vector<UnitParameters>& units = parameters.stages()[0].units;
-  std::vector<std::unique_ptr<Unit>> trios;
-  for (const UnitParameters& unit : units) trios.push_back(make_unit(settings, unit.unit, {}));
+  std::vector<std::unique_ptr<test::functional::Unit>> trios;
+  const auto arithmetic = choose_arithmetic(compute_type(settings));
+  for (const UnitParameters& unit : units)
+    trios.push_back(test::functional::make_unit(settings, unit.unit, arithmetic));
   DirectStep step;
   for (const LoadedMicrobatch& loaded : batches_of(settings, 0, ir::microbatches(settings))) {
-    std::vector<Tensors> saved(units.size());
+    std::vector<test::functional::Tensors> saved(units.size());
     LossSum loss;
     at::Tensor x;
     for (std::size_t u = 0; u < units.size(); ++u)
       x = trios[u]->forward(units[u].params, x, loaded.batch, &saved[u], &loss);
     at::Tensor dy;
     for (std::size_t u = units.size(); u-- > 0;) {
-      Tensors work;
+      test::functional::Tensors work;
       dy = trios[u]->backward_input(units[u].params, dy, &saved[u], &work);
       trios[u]->backward_weight(&work, units[u].grads);
     }

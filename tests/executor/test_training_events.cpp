@@ -151,14 +151,14 @@ TEST(Errors, InOneRankEndAllAndAreReportedOnce) {
       const Topology topology(settings);
       Parameters parameters(plan, topology.coordinates(comm.rank()).pp);
       parameters.initialise(settings, 1);
-      // A parameter of the wrong shape: the unit's own check throws in the middle of the program.
-      if (comm.rank() == 5) parameters.stages()[0].units[0].params[1] = at::zeros({3, 3});
       Interpreter interpreter(plan, topology, comm, parameters, comm.progress());
       std::vector<LoadedMicrobatch> batches(4);
       for (LoadedMicrobatch& loaded : batches) {
         loaded.batch.tokens = at::zeros({1, settings.batch.seq_len}, at::kLong);
         loaded.batch.targets = at::zeros({1, settings.batch.seq_len}, at::kLong);
       }
+      // A token outside the vocabulary: the unit's own check throws in the middle of the program.
+      if (comm.rank() == 1) batches[2].batch.tokens.fill_(settings.model.vocab);
       StepInput input;
       input.step = 17;
       input.batches = batches;
@@ -166,7 +166,8 @@ TEST(Errors, InOneRankEndAllAndAreReportedOnce) {
     });
     FAIL() << "no error";
   } catch (const ExecutionError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 5 (pp 2 dp 1), step 17, Forward s2 m0: "));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 (pp 0 dp 1), step 17, Forward s0 m2: "));
+    EXPECT_THAT(error.what(), HasSubstr("token id 61 at token 0"));
   }
 }
 

@@ -1,6 +1,7 @@
 // The action table, the groups, the unit table.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ir/builder.hpp"
@@ -196,6 +197,69 @@ TEST(Units, ArithmeticFollowsFromTheMatrices) {
     EXPECT_GE(info(kind).flops_forward(d), 2 * d.tokens * matrices) << name(kind);
     EXPECT_GE(info(kind).flops_backward_input(d), info(kind).flops_forward(d)) << name(kind);
   }
+}
+
+// Each tensor at an aligned offset behind the one before it, none beyond the end of the block; what lies in the memory
+// of another fits there.
+TEST(Units, TensorsLieInTheirBlocksOneBehindTheOther) {
+  const UnitDims d = unit_dims(small_llama());
+  for (const UnitFormats f : {UnitFormats{4}, UnitFormats{2}}) {
+    for (int k = 0; k < kUnitKinds; ++k) {
+      const auto kind = static_cast<UnitKind>(k);
+      const UnitInfo& unit = info(kind);
+      std::int64_t end[5] = {};
+      const auto follow = [&](const BufferPlace& place) {
+        EXPECT_EQ(place.offset, aligned(end[place.where])) << name(kind);
+        end[place.where] = place.offset + place.bytes;
+      };
+      bool cheap = true, any_cheap = false;
+      for (std::size_t i = 0; i < unit.saved.size(); ++i) {
+        const BufferPlace place = saved_place(kind, i, d, f);
+        EXPECT_EQ(place.bytes, unit.saved[i].elements(d) * f.of(unit.saved[i].format));
+        if (place.where != BufferPlace::input) follow(place);
+        EXPECT_TRUE(!unit.saved[i].cheap || unit.saved[i].life == Life::until_w) << unit.saved[i].name;
+        if (unit.saved[i].life == Life::until_w) cheap &= unit.saved[i].cheap, any_cheap |= unit.saved[i].cheap;
+      }
+      EXPECT_EQ(cheap, any_cheap) << name(kind) << ": selective recompute drops a whole block or nothing";
+      EXPECT_EQ(saved_w_is_cheap(kind), any_cheap);
+      std::set<std::string_view> reused;
+      for (std::size_t i = 0; i < unit.work.size(); ++i) {
+        const BufferPlace place = work_place(kind, i, d, f);
+        const WorkInfo& row = unit.work[i];
+        EXPECT_EQ(place.bytes, row.elements(d) * f.of(row.format)) << row.name;
+        if (row.at.place == Place::own) follow(place);
+        if (row.at.place == Place::saved) {
+          EXPECT_EQ(place.where, BufferPlace::saved_w) << row.name << " lies in memory that B frees";
+          EXPECT_TRUE(reused.insert(row.at.slot).second) << row.at.slot << " holds two rows";
+        }
+      }
+      for (const SavedInfo& slot : unit.saved)
+        EXPECT_EQ(slot.life == Life::until_w, reused.count(slot.name) == 1) << slot.name;
+      EXPECT_EQ(block_bytes(kind, UnitBlock::saved_b, d, f), aligned(end[BufferPlace::saved_b]));
+      EXPECT_EQ(block_bytes(kind, UnitBlock::saved_w, d, f), aligned(end[BufferPlace::saved_w]));
+      EXPECT_EQ(block_bytes(kind, UnitBlock::work, d, f), aligned(end[BufferPlace::work]));
+      EXPECT_EQ(block_bytes(kind, UnitBlock::output, d, f),
+                kind == UnitKind::head ? 0 : aligned(d.tokens * d.hidden * f.compute));
+      EXPECT_EQ(block_bytes(kind, UnitBlock::grad_input, d, f),
+                kind == UnitKind::embedding ? 0 : aligned(d.tokens * d.hidden * f.compute));
+    }
+  }
+}
+
+// A block in fp32 without grouped heads needs: forward, the larger of normed rows and SwiGLU's product; backward, two
+// matrices of the hidden size and the means (the norm's gradient), or SwiGLU's gradient; nothing for the weights.
+TEST(Units, WorkspaceOfABlockInFp32) {
+  Settings s = small_llama();
+  s.model.heads = s.model.kv_heads = 4;
+  const UnitDims d = unit_dims(s);
+  const UnitFormats f{4};
+  const std::int64_t hidden = aligned(4 * d.tokens * d.hidden);
+  const std::int64_t intermediate = aligned(4 * d.tokens * d.intermediate);
+  EXPECT_EQ(workspace_bytes(UnitKind::block, Phase::forward, d, f), std::max(hidden, intermediate));
+  EXPECT_EQ(workspace_bytes(UnitKind::block, Phase::backward_input, d, f),
+            std::max(2 * hidden + aligned(4 * d.tokens), intermediate));
+  EXPECT_EQ(workspace_bytes(UnitKind::block, Phase::backward_weight, d, f), 0);
+  EXPECT_EQ(workspace_bytes(UnitKind::embedding, Phase::forward, d, f), 0);
 }
 
 }  // namespace

@@ -23,7 +23,6 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/triu.h>
-#include <ATen/ops/zeros.h>
 
 namespace fem::exec::test {
 namespace {
@@ -114,22 +113,6 @@ Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed) {
   in.batch.tokens = at::randint(0, shape.vocab, batch, generator, at::TensorOptions().dtype(at::kLong));
   in.batch.targets = at::randint(0, shape.vocab, batch, generator, at::TensorOptions().dtype(at::kLong));
   return in;
-}
-
-Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in) {
-  const auto settings = settings_of(shape);
-  const auto trio = make_unit(settings, unit, {});
-  Results r;
-  Tensors saved, work;
-  r.y = trio->forward(in.params, in.x, in.batch, &saved, &r.loss);
-  r.saved = saved;
-  r.dx = trio->backward_input(in.params, in.dy, &saved, &work);
-  EXPECT_TRUE(saved.empty());
-  r.work = work;
-  for (const auto& p : in.params) r.grads.push_back(at::zeros(p.sizes(), at::kFloat));
-  trio->backward_weight(&work, r.grads);
-  EXPECT_TRUE(work.empty());
-  return r;
 }
 
 Results reference(const Shape& shape, std::int64_t unit, const Inputs& in) {

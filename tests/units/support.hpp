@@ -10,6 +10,8 @@
 
 namespace fem::exec::test {
 
+using Tensors = std::vector<at::Tensor>;
+
 struct Shape {
   std::int64_t micro = 2, seq_len = 7, hidden = 24, intermediate = 40, heads = 4, kv_heads = 4, head_dim = 6;
   std::int64_t vocab = 257;
@@ -29,14 +31,60 @@ struct Inputs {
 };
 Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed = 1);
 
+// Memory with 64 bytes around it that nothing may touch; all of it holds ones, NaN in every floating-point format.
+class Guarded {
+ public:
+  explicit Guarded(std::int64_t bytes, std::int64_t shift = 0);  // further behind by `shift`, a multiple of 64
+  void* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  at::Tensor view(std::int64_t offset, at::IntArrayRef sizes, at::ScalarType type) const;
+  bool untouched_around() const;  // only what lies outside
+
+ private:
+  std::shared_ptr<std::byte[]> memory_;
+  std::byte* data_;
+  std::int64_t bytes_;
+};
+
+// The blocks of one unit and microbatch, x and dy filled, and the workspace: exactly as large as declared.
+struct Blocks {
+  Blocks(const Shape& shape, std::int64_t unit, const Inputs& in, std::int64_t shift = 0);
+  UnitBuffers at(ir::Phase phase) const;
+  UnitBuffers at_discarding(bool keep_saved_b = false) const;  // forward without saved blocks
+  bool guards_intact() const;
+
+  // Copies of what lies there now.
+  at::Tensor output() const;
+  at::Tensor grad_input() const;
+  Tensors saved_tensors() const;
+  Tensors work_tensors() const;
+
+  ir::UnitKind kind;
+  ir::UnitDims dims;
+  ir::UnitFormats formats;
+  at::ScalarType compute;
+  std::int64_t micro, seq_len;
+  Guarded x, y, saved_b, saved_w, work, dy, dx, forward, discard, backward_input, backward_weight;
+
+ private:
+  at::Tensor copy(const ir::BufferInfo& row, ir::BufferPlace place) const;
+};
+
 // What a forward and backward produce.
 struct Results {
   at::Tensor y, dx;
   LossSum loss;
   Tensors grads;
-  Tensors saved, work;  // sizes and formats as they were after forward and backward_input; values may be reused since
+  Tensors saved, work;  // copies, as they were after forward and backward_input
 };
-Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in);
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, std::int64_t shift = 0);
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic);
+
+// Zero accumulators of the parameters' shapes.
+Tensors zero_grads(const Inputs& in);
+
+// The same by functional operators (functional.hpp), whose bits the unit must have.
+Results run_functional(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic);
 
 // The same by autograd in fp64, from the same (rounded) inputs.
 Results reference(const Shape& shape, std::int64_t unit, const Inputs& in);

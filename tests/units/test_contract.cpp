@@ -1,14 +1,11 @@
-// What every unit promises beside its mathematics: the lists of the unit table, no hidden state, a real B/W split.
+// What every unit promises beside its mathematics: its bits, no hidden state, recomputing, a real B/W split.
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 #include "executor/error.hpp"
-#include "executor/units/declaration.hpp"
 #include "support.hpp"
 
 namespace fem::exec::test {
@@ -29,43 +26,70 @@ class Contract : public ::testing::TestWithParam<std::tuple<std::int64_t, const 
   }
 };
 
-// The expectation is spelled here from the table's rows, apart from the check inside the units.
-void expect_rows(std::span<const at::Tensor> tensors, std::span<const ir::BufferInfo> rows, const Shape& shape) {
-  const auto settings = settings_of(shape);
-  ASSERT_EQ(tensors.size(), rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto want = rows[i].format == ir::Format::Compute   ? compute_type(settings)
-                      : rows[i].format == ir::Format::Float32 ? at::kFloat
-                                                              : at::kLong;
-    EXPECT_EQ(tensors[i].numel(), rows[i].elements(ir::unit_dims(settings))) << rows[i].name;
-    EXPECT_EQ(tensors[i].scalar_type(), want) << rows[i].name;
-    EXPECT_TRUE(tensors[i].is_contiguous()) << rows[i].name;
+// The bits of a composition of functional operators that allocates every tensor, in both arithmetics: results, saved
+// tensors and weight work, each where the table says that it lies.
+TEST_P(Contract, EqualsTheFunctionalComposition) {
+  for (auto shape : {this->shape(), Shape{}, Shape{.micro = 1, .seq_len = 1, .hidden = 8, .intermediate = 8, .heads = 2,
+                                                   .kv_heads = 1, .head_dim = 2, .vocab = 2},
+                     Shape{.micro = 3, .seq_len = 33, .hidden = 72, .intermediate = 200, .kv_heads = 2, .head_dim = 18,
+                           .vocab = 70'001},
+                     Shape{.micro = 1, .seq_len = 200, .hidden = 128, .intermediate = 344, .heads = 8, .kv_heads = 2,
+                           .head_dim = 16, .vocab = 1000}}) {
+    shape.compute = std::get<1>(GetParam());
+    auto in = inputs_of(shape, unit());
+    in.batch.targets.view(-1).slice(0, 0, std::nullopt, 3).fill_(kIgnoredTarget);
+    for (const auto arithmetic : {Arithmetic::Direct, Arithmetic::ThroughFloat32}) {
+      SCOPED_TRACE(describe(shape) + (arithmetic == Arithmetic::Direct ? " direct" : " through fp32"));
+      const auto got = run_unit(shape, unit(), in, arithmetic), want = run_functional(shape, unit(), in, arithmetic);
+      expect_same(got, want);
+      ASSERT_EQ(got.saved.size(), want.saved.size());
+      ASSERT_EQ(got.work.size(), want.work.size());
+      const auto& row = ir::info(ir::unit_kind(settings_of(shape), unit()));
+      for (std::size_t i = 0; i < got.saved.size(); ++i)
+        EXPECT_TRUE(same_bits(got.saved[i], want.saved[i])) << "saved " << row.saved[i].name;
+      for (std::size_t i = 0; i < got.work.size(); ++i)
+        EXPECT_TRUE(same_bits(got.work[i], want.work[i])) << "work " << row.work[i].name;
+    }
   }
-}
-
-TEST_P(Contract, KeepsWhatTheTableDeclares) {
-  const auto r = run_unit(shape(), unit(), inputs_of(shape(), unit()));
-  const auto& row = ir::info(ir::unit_kind(settings_of(shape()), unit()));
-  expect_rows(r.saved, row.saved, shape());
-  expect_rows(r.work, row.work, shape());
-}
-
-// A saved tensor is not a view of something larger that it would keep alive.
-TEST_P(Contract, KeepsNothingLarger) {
-  const auto r = run_unit(shape(), unit(), inputs_of(shape(), unit()));
-  for (const auto* list : {&r.saved, &r.work})
-    for (std::size_t i = 0; i < list->size(); ++i)
-      EXPECT_EQ((*list)[i].storage().nbytes(), (*list)[i].nbytes()) << "tensor " << i;
 }
 
 TEST_P(Contract, ForwardOnlyGivesTheSameBits) {
   const auto in = inputs_of(shape(), unit());
   const auto full = run_unit(shape(), unit(), in);
+  const Blocks blocks(shape(), unit(), in);
   LossSum loss;
-  const auto y = make_unit(settings_of(shape()), unit(), {})->forward(in.params, in.x, in.batch, nullptr, &loss);
-  EXPECT_TRUE(same_bits(y, full.y));
+  make_unit(settings_of(shape()), unit(), {}, in.params, zero_grads(in))
+      ->forward(blocks.at_discarding(), in.batch, &loss);
+  EXPECT_TRUE(same_bits(blocks.output(), full.y));
   EXPECT_EQ(loss.loss, full.loss.loss);
   EXPECT_EQ(loss.tokens, full.loss.tokens);
+  EXPECT_TRUE(blocks.guards_intact());
+}
+
+// After a forward that kept nothing, or not the cheap slots, recomputing gives what a forward would have kept.
+TEST_P(Contract, RecomputingRestoresTheSavedTensors) {
+  const auto in = inputs_of(shape(), unit());
+  const auto full = run_unit(shape(), unit(), in);
+  const auto grads = zero_grads(in);
+  const auto own = make_unit(settings_of(shape()), unit(), {}, in.params, grads);
+  for (const auto what : {Recompute::everything, Recompute::cheap}) {
+    if (what == Recompute::cheap && !ir::saved_w_is_cheap(own->kind())) continue;
+    const Blocks blocks(shape(), unit(), in);
+    LossSum loss;
+    own->forward(blocks.at_discarding(what == Recompute::cheap), in.batch, &loss);
+    const auto y = blocks.output();
+    if (y.defined()) blocks.y.view(0, y.sizes(), y.scalar_type()).fill_(7);
+    own->recompute(blocks.at(ir::Phase::forward), in.batch, what);
+    EXPECT_EQ(loss.tokens, full.loss.tokens) << "a token counted twice";
+    if (y.defined()) {
+      EXPECT_TRUE(blocks.output().eq(7).all().item<bool>()) << "recomputing wrote the output";
+    }
+    const auto saved = blocks.saved_tensors();
+    for (std::size_t i = 0; i < saved.size(); ++i) EXPECT_TRUE(same_bits(saved[i], full.saved[i])) << "slot " << i;
+    own->backward_input(blocks.at(ir::Phase::backward_input));
+    EXPECT_TRUE(same_bits(blocks.grad_input(), full.dx));
+    EXPECT_TRUE(blocks.guards_intact());
+  }
 }
 
 TEST_P(Contract, LeavesInputsAndParametersAlone) {
@@ -83,53 +107,56 @@ TEST_P(Contract, LeavesInputsAndParametersAlone) {
 
 // A copy one element past an aligned address, as a view into a larger buffer.
 at::Tensor elsewhere(const at::Tensor& t) {
-  if (!t.defined()) return t;
   auto place = at::empty({t.numel() + 1}, t.options()).narrow(0, 1, t.numel()).view(t.sizes());
   return place.copy_(t);
 }
 
-// Parameters lie in flat buffers and activations in receive buffers: their addresses differ between layouts.
+// Parameters lie in flat buffers, and blocks where there is room: their addresses differ between layouts.
 TEST_P(Contract, AddressesDoNotMatter) {
   const auto in = inputs_of(shape(), unit());
   auto moved = in;
-  moved.x = elsewhere(in.x);
-  moved.dy = elsewhere(in.dy);
   for (auto& p : moved.params) p = elsewhere(p);
-  expect_same(run_unit(shape(), unit(), in), run_unit(shape(), unit(), moved));
+  expect_same(run_unit(shape(), unit(), in), run_unit(shape(), unit(), moved, 5 * ir::kBufferAlignment));
 }
 
 // Two microbatches interleaved on one unit, as 1F1B and split backwards do, against each alone on a fresh unit.
 TEST_P(Contract, MicrobatchesDoNotMeet) {
-  const auto a = inputs_of(shape(), unit(), 1), b = inputs_of(shape(), unit(), 2);
-  const auto trio = make_unit(settings_of(shape()), unit(), {});
-  Tensors saved[2], work[2], grads;
+  const auto a = inputs_of(shape(), unit(), 1);
+  auto b = inputs_of(shape(), unit(), 2);
+  b.params = a.params;
+  const auto grads = zero_grads(a);
+  const auto own = make_unit(settings_of(shape()), unit(), {}, a.params, grads);
+  const Blocks blocks[2] = {{shape(), unit(), a}, {shape(), unit(), b}};
   Results r[2];
-  r[0].y = trio->forward(a.params, a.x, a.batch, &saved[0], &r[0].loss);
-  r[1].y = trio->forward(a.params, b.x, b.batch, &saved[1], &r[1].loss);
-  r[1].dx = trio->backward_input(a.params, b.dy, &saved[1], &work[1]);
-  r[0].dx = trio->backward_input(a.params, a.dy, &saved[0], &work[0]);
+  own->forward(blocks[0].at(ir::Phase::forward), a.batch, &r[0].loss);
+  own->forward(blocks[1].at(ir::Phase::forward), b.batch, &r[1].loss);
+  for (int i : {1, 0}) own->backward_input(blocks[i].at(ir::Phase::backward_input));
   for (int i : {0, 1}) {
-    for (const auto& p : a.params) r[i].grads.push_back(at::zeros(p.sizes(), at::kFloat));
-    trio->backward_weight(&work[i], r[i].grads);
+    own->backward_weight(blocks[i].at(ir::Phase::backward_weight));
+    r[i].y = blocks[i].output();
+    r[i].dx = blocks[i].grad_input();
+    for (const auto& grad : grads) {
+      r[i].grads.push_back(grad.clone());
+      grad.zero_();
+    }
   }
   expect_same(r[0], run_unit(shape(), unit(), a));
-  auto alone = b;
-  alone.params = a.params;
-  expect_same(r[1], run_unit(shape(), unit(), alone));
+  expect_same(r[1], run_unit(shape(), unit(), b));
 }
 
 TEST_P(Contract, WeightGradientsAdd) {
   const auto in = inputs_of(shape(), unit());
   const auto once = run_unit(shape(), unit(), in);
-  const auto trio = make_unit(settings_of(shape()), unit(), {});
-  Tensors saved, work, grads;
+  const auto grads = zero_grads(in);
+  for (const auto& grad : grads) grad.fill_(1);
+  const auto own = make_unit(settings_of(shape()), unit(), {}, in.params, grads);
+  const Blocks blocks(shape(), unit(), in);
   LossSum loss{.loss = 3, .tokens = 5};
-  trio->forward(in.params, in.x, in.batch, &saved, &loss);
+  own->forward(blocks.at(ir::Phase::forward), in.batch, &loss);
   EXPECT_NEAR(loss.loss, once.loss.loss + 3, 1e-12 * (once.loss.loss + 3));
   EXPECT_EQ(loss.tokens, once.loss.tokens + 5);
-  trio->backward_input(in.params, in.dy, &saved, &work);
-  for (const auto& p : in.params) grads.push_back(at::ones(p.sizes(), at::kFloat));
-  trio->backward_weight(&work, grads);
+  own->backward_input(blocks.at(ir::Phase::backward_input));
+  own->backward_weight(blocks.at(ir::Phase::backward_weight));
   for (std::size_t i = 0; i < grads.size(); ++i) EXPECT_LE(relative_error(grads[i].sub(1), once.grads[i]), 1e-5);
 }
 
@@ -152,20 +179,10 @@ TEST_P(Contract, FreshMemoryIsNeverRead) {
 }
 
 TEST_P(Contract, AListThatDiffersFromTheTableIsRefused) {
-  const auto in = inputs_of(shape(), unit());
-  const auto trio = make_unit(settings_of(shape()), unit(), {});
-  Tensors saved, work;
-  LossSum loss;
-  trio->forward(in.params, in.x, in.batch, &saved, &loss);
-  auto short_by_one = saved;
-  short_by_one.pop_back();
-  EXPECT_THROW(trio->backward_input(in.params, in.dy, &short_by_one, &work), ExecutionError);
-  auto other_format = saved;
-  other_format.back() = other_format.back().to(at::kDouble);
-  EXPECT_THROW(trio->backward_input(in.params, in.dy, &other_format, &work), ExecutionError);
-  auto undefined = saved;
-  undefined.front().reset();
-  EXPECT_THROW(trio->backward_input(in.params, in.dy, &undefined, &work), ExecutionError);
+  auto in = inputs_of(shape(), unit());
+  const auto grads = zero_grads(in);
+  in.params.pop_back();
+  EXPECT_THROW(make_unit(settings_of(shape()), unit(), {}, in.params, grads), ExecutionError);
 }
 
 std::string contract_name(const ::testing::TestParamInfo<Contract::ParamType>& info) {
@@ -212,20 +229,20 @@ class ProductCounter {
 void expect_split(std::int64_t unit, int products, const char* compute) {
   const Shape shape{.micro = 1, .seq_len = 13, .kv_heads = 2, .compute = compute};  // 13 is no other dimension
   const auto in = inputs_of(shape, unit);
-  const auto trio = make_unit(settings_of(shape), unit, {});
-  Tensors saved, work, grads;
+  const auto grads = zero_grads(in);
+  const auto own = make_unit(settings_of(shape), unit, {}, in.params, grads);
+  const Blocks blocks(shape, unit, in);
   LossSum loss;
-  for (const auto& p : in.params) grads.push_back(at::zeros(p.sizes(), at::kFloat));
   ProductCounter counter(13);
-  trio->forward(in.params, in.x, in.batch, &saved, &loss);
+  own->forward(blocks.at(ir::Phase::forward), in.batch, &loss);
   auto count = counter.take();
   EXPECT_EQ(count.over_features, products);
   EXPECT_EQ(count.over_tokens, 0);
-  trio->backward_input(in.params, in.dy, &saved, &work);
+  own->backward_input(blocks.at(ir::Phase::backward_input));
   count = counter.take();
   EXPECT_EQ(count.over_features, products) << "input products in B";
   EXPECT_EQ(count.over_tokens, 0) << "weight products in B";
-  trio->backward_weight(&work, grads);
+  own->backward_weight(blocks.at(ir::Phase::backward_weight));
   count = counter.take();
   EXPECT_EQ(count.over_features, 0) << "input products in W";
   EXPECT_EQ(count.over_tokens, products) << "weight products in W";
@@ -242,18 +259,21 @@ TEST(Split, InputAndWeightProductsAreApart) {
 
 TEST(MakeUnit, RefusesWhatIsNotOfTheModel) {
   const auto settings = settings_of({});
-  EXPECT_THROW(make_unit(settings, -1, {}), ExecutionError);
-  EXPECT_THROW(make_unit(settings, 3, {}), ExecutionError);
-  EXPECT_THROW(make_unit(settings, kBlock, {.tp = 2}), ExecutionError);
+  const auto in = inputs_of({}, kBlock);
+  const auto grads = zero_grads(in);
+  EXPECT_THROW(make_unit(settings, -1, {}, in.params, grads), ExecutionError);
+  EXPECT_THROW(make_unit(settings, 3, {}, in.params, grads), ExecutionError);
+  EXPECT_THROW(make_unit(settings, kBlock, {.tp = 2}, in.params, grads), ExecutionError);
 }
 
 TEST(Embedding, ATokenOutsideTheVocabularyIsNamed) {
   const Shape shape;
   auto in = inputs_of(shape, kEmbedding);
   in.batch.tokens.view(-1).narrow(0, 3, 1).fill_(257);
-  const auto trio = make_unit(settings_of(shape), kEmbedding, {});
+  const Blocks blocks(shape, kEmbedding, in);
+  const auto own = make_unit(settings_of(shape), kEmbedding, {}, in.params, zero_grads(in));
   try {
-    trio->forward(in.params, {}, in.batch, nullptr, nullptr);
+    own->forward(blocks.at(ir::Phase::forward), in.batch, nullptr);
     FAIL();
   } catch (const ExecutionError& e) {
     EXPECT_NE(std::string(e.what()).find("token id 257 at token 3"), std::string::npos) << e.what();

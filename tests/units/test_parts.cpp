@@ -1,4 +1,4 @@
-// Rotary table, product arithmetic and initial values.
+// Rotary table, product arithmetic, scratch and initial values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,6 +16,18 @@
 namespace fem::exec::test {
 namespace {
 
+// Records one call on scratch of its own and runs it.
+template <class Record>
+void run(Record record) {
+  const std::int64_t bytes = 1 << 16;
+  const Guarded memory(bytes);
+  const Window window(bytes);
+  window.place(memory.data());
+  Sequence s(window, bytes);
+  record(s);
+  s.run();
+}
+
 // The vector (1, 0) at position p becomes (cos p, sin p). Angles kept in half precision would be off by up to 0.78.
 TEST(Rotary, AnglesAreExactAtLongPositionsInAnyFormat) {
   const std::int64_t positions = 8192;
@@ -23,7 +35,7 @@ TEST(Rotary, AnglesAreExactAtLongPositionsInAnyFormat) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     auto x = at::zeros({1, positions, 1, 4}, type);
     x.select(-1, 0).fill_(1);  // pair 0: frequency 1
-    rotary.forward(x);
+    run([&](Sequence& s) { rotary.forward(s, x); });
     const auto y = x.to(at::kDouble);
     const double limit = type == at::kFloat ? 1e-7 : 0x1p-9;
     for (const std::int64_t p : {0, 1, 100, 4097, 8191}) {
@@ -37,9 +49,9 @@ TEST(Rotary, BackwardTurnsBack) {
   const Rotary rotary(50, 8, 500);
   const auto x = at::randn({2, 50, 3, 8}, at::kFloat);
   const auto y = x.clone();
-  rotary.forward(y);
+  run([&](Sequence& s) { rotary.forward(s, y); });
   EXPECT_GT(relative_error(y, x), 0.1);
-  rotary.backward(y);
+  run([&](Sequence& s) { rotary.backward(s, y); });
   EXPECT_LE(relative_error(y, x), 1e-6);
 }
 
@@ -49,17 +61,45 @@ TEST(Rotary, AnOddHeadIsRefused) { EXPECT_THROW(Rotary(4, 3, 10000), ExecutionEr
 TEST(Linear, BothArithmeticsAgreeInBf16) {
   const auto make = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kFloat).to(at::kBFloat16); };
   const auto x = make({9, 20}), w = make({15, 20}), dy = make({9, 15}), residual = make({9, 15});
-  const Linear direct(Arithmetic::Direct), wide(Arithmetic::ThroughFloat32);
-  EXPECT_LE(relative_error(direct.forward(x, w), wide.forward(x, w)), 0x1p-7);
-  EXPECT_LE(relative_error(direct.forward_add(residual, x, w), wide.forward_add(residual, x, w)), 0x1p-7);
-  EXPECT_LE(relative_error(direct.backward_input(dy, w), wide.backward_input(dy, w)), 0x1p-7);
-  const auto sum = wide.backward_input_sum({{dy, w}, {dy, w}});
-  EXPECT_EQ(sum.scalar_type(), at::kFloat);
-  EXPECT_LE(relative_error(direct.backward_input_sum({{dy, w}, {dy, w}}), sum), 0x1p-7);
-  auto a = at::zeros({15, 20}, at::kFloat), b = at::zeros({15, 20}, at::kFloat);
-  direct.backward_weight(a, dy, x);
-  wide.backward_weight(b, dy, x);
-  EXPECT_LE(relative_error(a, b), 0x1p-7);
+  const auto by = [&](Arithmetic arithmetic) {
+    const Linear linear(arithmetic);
+    Tensors results = {make({9, 15}), make({9, 15}), make({9, 20}), at::zeros({9, 20}, at::kFloat),
+                       at::zeros({15, 20}, at::kFloat)};
+    run([&](Sequence& s) {
+      linear.forward(s, x, w, results[0]);
+      linear.forward_add(s, residual, x, w, results[1]);
+      linear.backward_input(s, dy, w, results[2]);
+      linear.backward_input_sum(s, {{dy, w}, {dy, w}}, results[3]);
+      linear.backward_weight(s, results[4], dy, x);
+    });
+    return results;
+  };
+  const auto direct = by(Arithmetic::Direct), wide = by(Arithmetic::ThroughFloat32);
+  for (std::size_t i = 0; i < direct.size(); ++i)
+    EXPECT_LE(relative_error(direct[i], wide[i]), 0x1p-7) << "product " << i;
+}
+
+// A window's views follow it; scratch of an ended frame is used again, and more than the limit is an error.
+TEST(Sequence, LaysOutScratchInsideItsLimit) {
+  const Window window(256);
+  Sequence s(window, 256);
+  at::Tensor first, second;
+  {
+    const auto frame = s.frame();
+    first = s.scratch({3, 5}, at::kFloat);   // 60 bytes
+    second = s.scratch({1}, at::kBFloat16);  // at 64
+  }
+  EXPECT_EQ(s.high_water(), 128);
+  const auto third = s.scratch({64}, at::kFloat);
+  EXPECT_EQ(s.high_water(), 256);
+  EXPECT_THROW(s.scratch({1}, at::kFloat), ExecutionError);
+  const Guarded a(256), b(256);
+  for (const auto& memory : {a, b}) {
+    window.place(memory.data());
+    EXPECT_EQ(first.data_ptr(), memory.data());
+    EXPECT_EQ(third.data_ptr(), memory.data());
+    EXPECT_EQ(second.data_ptr(), static_cast<std::byte*>(memory.data()) + 64);
+  }
 }
 
 at::Tensor initial(std::int64_t count, std::string_view name, std::uint64_t seed, double std = 0.02) {

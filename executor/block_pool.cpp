@@ -1,0 +1,59 @@
+#include "executor/block_pool.hpp"
+
+#include <algorithm>
+
+#include "executor/error.hpp"
+#include "ir/units.hpp"
+
+namespace fem::exec {
+namespace {
+
+c10::DataPtr allocate(std::int64_t bytes) {
+  auto memory = c10::GetAllocator(c10::kCPU)->allocate(static_cast<std::size_t>(bytes));
+  FEM_CHECK(reinterpret_cast<std::uintptr_t>(memory.get()) % ir::kBufferAlignment == 0,
+            "LibTorch's allocator gives memory that is not aligned to " + std::to_string(ir::kBufferAlignment) +
+                " bytes");
+  return memory;
+}
+
+}  // namespace
+
+void Block::reset() {
+  Slab* slab = std::exchange(slab_, nullptr);
+  if (slab && --slab->shares == 0) slab->free->push_back(slab);
+}
+
+Block BlockPool::take(std::int64_t bytes) {
+  if (bytes == 0) return {};
+  auto size = std::find_if(sizes_.begin(), sizes_.end(), [&](const auto& s) { return s->bytes == bytes; });
+  if (size == sizes_.end()) {
+    sizes_.push_back(std::make_unique<Size>());
+    size = std::prev(sizes_.end());
+    (*size)->bytes = bytes;
+  }
+  auto& [unused, slabs, free] = **size;
+  if (free.empty()) {
+    auto slab = std::make_unique<Block::Slab>();
+    slab->memory = allocate(bytes);
+    slab->free = &free;
+    slabs.push_back(std::move(slab));
+    free.reserve(slabs.capacity());  // giving back never allocates
+    allocated_ += bytes;
+    return Block(slabs.back().get());
+  }
+  Block block(free.back());
+  free.pop_back();
+  return block;
+}
+
+void* BlockPool::workspace(std::int64_t bytes) {
+  if (bytes > workspace_bytes_) {
+    workspace_.clear();  // before the larger one: never both
+    allocated_ += bytes - workspace_bytes_;
+    workspace_ = allocate(bytes);
+    workspace_bytes_ = bytes;
+  }
+  return workspace_.get();
+}
+
+}  // namespace fem::exec
