@@ -22,8 +22,9 @@ std::string reproducer_path(const PlanArguments& arguments) {
 
 std::optional<ir::Plan> compile(const PlanArguments& arguments, const ScheduleFolders& folders, const SourcePtr& file,
                                 ir::DiagnosticSink& sink, Streams streams) {
-  const auto pipeline = WatchedPipeline::read(arguments, sink);
   const auto configuration = read_configuration(file, arguments.set, sink);
+  const auto pipeline = WatchedPipeline::read(arguments, sink, passes::pass_table(),
+                                              configuration ? configuration->settings() : ir::Settings());
   if (!pipeline || !configuration) return std::nullopt;
   const auto no_schedule = [&](std::string message) {
     configuration->error(sink, {"schedule.name"}, std::move(message));

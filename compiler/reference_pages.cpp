@@ -40,6 +40,8 @@ std::string_view name(ir::ResourceKind kind) {
       return "grad_input";
     case ir::ResourceKind::Saved:
       return "saved";
+    case ir::ResourceKind::SavedInput:
+      return "saved_input";
     case ir::ResourceKind::WeightWork:
       return "weight_work";
     case ir::ResourceKind::HostCopy:
@@ -163,7 +165,7 @@ std::string passes_page() {
   text += fmt::format(
       "\n`femc plan --passes TEXT` runs `name{{option=value,...}},name,...` in order; the plan is verified after "
       "each.\n"
-      "Without it the pipeline is `{}`.\n",
+      "Without it the pipeline is `{}`, and what the sections parallel and memory of the configuration ask for.\n",
       passes::default_pipeline());
   for (const passes::PassInfo& pass : passes::pass_table()) {
     text += fmt::format("\n## {}\n\nFrom level {} to {}: {}.\n", pass.name, ir::name(pass.in), ir::name(pass.out),

@@ -237,7 +237,7 @@ std::optional<ir::Plan> plan_of_torch_csv(const TorchFile& file, const TorchShap
               "a plan's sends wait for their receives; without --keep-communication both are placed anew");
     return std::nullopt;
   }
-  const ir::SourceText text("passes", std::string(passes::default_pipeline()));
+  const ir::SourceText text("passes", passes::default_pipeline(plan->settings));
   const auto pipeline = passes::parse_pipeline(text, sink);
   if (!pipeline || !passes::run_pipeline(*pipeline, *plan, sink)) return std::nullopt;
   return plan;

@@ -45,8 +45,9 @@ void write_reproducer(const passes::FailedPass& failed, const std::string& path,
 }  // namespace
 
 std::optional<WatchedPipeline> WatchedPipeline::read(const PlanArguments& arguments, ir::DiagnosticSink& sink,
-                                                     std::span<const passes::PassInfo> table) {
-  const ir::SourceText text("--passes", arguments.passes.value_or(std::string(passes::default_pipeline())));
+                                                     std::span<const passes::PassInfo> table,
+                                                     const ir::Settings& settings) {
+  const ir::SourceText text("--passes", arguments.passes.value_or(passes::default_pipeline(settings)));
   auto pipeline = passes::parse_pipeline(text, sink, table);
   if (!pipeline) return std::nullopt;
   WatchedPipeline watched;

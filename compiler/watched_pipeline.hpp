@@ -11,9 +11,11 @@ namespace fem::compiler {
 
 class WatchedPipeline {
  public:
-  // Reads the pipeline and checks what the arguments say of it against its passes.
+  // Reads the pipeline, or takes the default one of the settings, and checks what the arguments say of it against its
+  // passes.
   static std::optional<WatchedPipeline> read(const PlanArguments& arguments, ir::DiagnosticSink& sink,
-                                             std::span<const passes::PassInfo> table = passes::pass_table());
+                                             std::span<const passes::PassInfo> table = passes::pass_table(),
+                                             const ir::Settings& settings = {});
 
   // As passes::run_pipeline. When a pass fails, or the verifier after it, writes a reproducer to `reproducer` and says
   // so; where that cannot be written, an error.

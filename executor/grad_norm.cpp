@@ -32,30 +32,44 @@ double sum_of_squares(std::span<const float> values) {
   return sum;
 }
 
-GradNorm::GradNorm(const ir::Plan& plan)
+GradNorm::GradNorm(const ir::Plan& plan, ReplicaPlace replica)
     : plan_(plan),
-      mine_(static_cast<std::size_t>(parameter_slots(plan.settings))),
+      replica_(replica),
+      slots_(static_cast<std::size_t>(parameter_slots(plan.settings))),
+      mine_(slots_ * static_cast<std::size_t>(replica.count)),
       gathered_(mine_.size() * static_cast<std::size_t>(plan.settings.parallel.pp)) {}
 
+void GradNorm::add(const UnitParameters& unit, int piece) {
+  const std::int64_t size = unit.elements / replica_.count;
+  const auto* values = unit.reduced.const_data_ptr<float>();
+  each_part(unit.kind, ir::unit_dims(plan_.settings), piece * size, (piece + 1) * size,
+            [&](std::int64_t param, std::int64_t, std::int64_t at, std::int64_t n) {
+              const bool second_copy = plan_.settings.model.tied && unit.kind == ir::UnitKind::head &&
+                                       ir::info(unit.kind).params[static_cast<std::size_t>(param)].name == "weight";
+              if (second_copy) return;
+              const auto slot = static_cast<std::size_t>(parameter_index(unit.unit, param));
+              mine_[static_cast<std::size_t>(piece) * slots_ + slot] =
+                  sum_of_squares({values + (at - unit.owned_begin), static_cast<std::size_t>(n)});
+            });
+}
+
 double GradNorm::operator()(const Parameters& parameters, Communicator& comm) {
+  const bool sharded = plan_.settings.parallel.zero > 0;
   std::fill(mine_.begin(), mine_.end(), 0.0);
   for (const StageParameters& stage : parameters.stages()) {
     if (plan_.stages[static_cast<std::size_t>(stage.stage)].replica_of >= 0) continue;
     for (const UnitParameters& unit : stage.units)
-      for (std::size_t i = 0; i < unit.grads.size(); ++i) {
-        const bool second_copy = plan_.settings.model.tied && unit.kind == ir::UnitKind::head &&
-                                 ir::info(unit.kind).params[i].name == "weight";
-        if (second_copy) continue;
-        const at::Tensor& grad = unit.grads[i];
-        const auto slot = parameter_index(unit.unit, static_cast<std::int64_t>(i));
-        mine_[static_cast<std::size_t>(slot)] =
-            sum_of_squares({grad.const_data_ptr<float>(), static_cast<std::size_t>(grad.numel())});
-      }
+      for (int piece = 0; piece < replica_.count; ++piece)
+        if (!sharded || piece == replica_.index) add(unit, piece);
   }
+  if (sharded)
+    comm.all_gather(ir::Group::dp_cp, mine_.data() + static_cast<std::size_t>(replica_.index) * slots_, mine_.data(),
+                    slots_ * sizeof(double));
   comm.all_gather(ir::Group::pp, mine_.data(), gathered_.data(), mine_.size() * sizeof(double));
   double sum = 0;
-  for (std::size_t slot = 0; slot < mine_.size(); ++slot)
-    for (std::size_t first = 0; first < gathered_.size(); first += mine_.size()) sum += gathered_[first + slot];
+  for (std::size_t slot = 0; slot < slots_; ++slot)
+    for (std::size_t piece = slot; piece < mine_.size(); piece += slots_)
+      for (std::size_t first = 0; first < gathered_.size(); first += mine_.size()) sum += gathered_[first + piece];
   return std::sqrt(sum);
 }
 
@@ -63,9 +77,9 @@ std::string GradNorm::not_finite() const {
   std::size_t slot = 0;
   for (std::int64_t u = 0; u < ir::unit_count(plan_.settings); ++u)
     for (const ir::ParamInfo& param : ir::info(ir::unit_kind(plan_.settings, u)).params) {
-      for (std::size_t pp = 0; pp * mine_.size() < gathered_.size(); ++pp)
-        if (!std::isfinite(gathered_[pp * mine_.size() + slot]))
-          return ir::param_hf_name(param, ir::unit_layer(u)) + " on pp " + std::to_string(pp);
+      for (std::size_t at = slot; at < gathered_.size(); at += slots_)
+        if (!std::isfinite(gathered_[at]))
+          return ir::param_hf_name(param, ir::unit_layer(u)) + " on pp " + std::to_string(at / mine_.size());
       ++slot;
     }
   return {};

@@ -16,14 +16,15 @@ namespace fem::exec {
 // and their number alone.
 double sum_of_squares(std::span<const float> values);
 
-// Gathers one partial sum per parameter over the pipeline and adds them in parameter order. A tied embedding counts
-// once (as the embedding's), a stage that repeats the parameters of another (`replica_of`) not at all, replicas over dp
-// and cp once: they hold the same bits after their reduction.
+// Every parameter is summed by the pieces in which replicas may divide it, whether they do or not; the partial sums are
+// gathered and added in the order of parameters and pieces. So the bits depend on the number of replicas alone. A tied
+// embedding counts once (as the embedding's), a stage that repeats the parameters of another (`replica_of`) not at all,
+// replicas over dp and cp once: they hold the same bits after their reduction.
 class GradNorm {
  public:
-  explicit GradNorm(const ir::Plan& plan);
+  GradNorm(const ir::Plan& plan, ReplicaPlace replica);
 
-  // L2 norm of the gradients as they lie in the accumulators. Not finite when any gradient is not.
+  // L2 norm of the reduced gradients. Not finite when any gradient is not.
   double operator()(const Parameters& parameters, Communicator& comm);
 
   // After a call: the first parameter in global order whose gradient is not finite, with the pipeline coordinate that
@@ -31,8 +32,12 @@ class GradNorm {
   std::string not_finite() const;
 
  private:
+  void add(const UnitParameters& unit, int piece);
+
   const ir::Plan& plan_;
-  std::vector<double> mine_, gathered_;  // [parameter], [pp rank][parameter]
+  ReplicaPlace replica_;
+  std::size_t slots_;                    // parameters of the model
+  std::vector<double> mine_, gathered_;  // [piece][parameter], [pp rank][piece][parameter]
 };
 
 // What ClipGrad multiplies the sums by: 1 / tokens, and limit / norm where the normalised norm exceeds a limit > 0.

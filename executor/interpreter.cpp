@@ -38,17 +38,17 @@ ParallelContext make_context(const ir::Settings& settings, Coordinates at, Commu
 
 bool executed(const ir::Action& action) {
   switch (action.kind) {
-    case ir::ActionKind::Unshard:
-    case ir::ActionKind::Reshard:
-    case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free:
     case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload:
-    case ir::ActionKind::ReduceScatter: return false;
+    case ir::ActionKind::Reload: return false;
     case ir::ActionKind::Forward:
     case ir::ActionKind::Backward:
     case ir::ActionKind::BackwardInput:
-    case ir::ActionKind::BackwardWeight: return action.unit < 0;
+    case ir::ActionKind::BackwardWeight:
+    case ir::ActionKind::Recompute:
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Unshard:
+    case ir::ActionKind::Reshard:
+    case ir::ActionKind::ReduceScatter:
     case ir::ActionKind::RecvForward:
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
@@ -169,7 +169,7 @@ const Microbatch& Interpreter::batch(const Run& run, int m) const {
 }
 
 void Interpreter::execute(Run& run, const ir::Action& action) {
-  const int s = action.stage, m = action.microbatch;
+  const int s = action.stage, m = action.microbatch, u = action.unit;
   StepResult& result = run.result;
   switch (action.kind) {
     case ir::ActionKind::Forward:
@@ -177,11 +177,14 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::Backward: return stages_.backward(s, m);
     case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m);
     case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m);
-    case ir::ActionKind::ZeroGrad: return update_.zero_grad(s);
+    case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
     case ir::ActionKind::ReduceTiedGrad: return update_.reduce_tied(s);
-    case ir::ActionKind::AllReduce: return update_.all_reduce(s, action.unit, action.group);
+    case ir::ActionKind::AllReduce: return update_.all_reduce(s, u, action.group);
+    case ir::ActionKind::ReduceScatter: return update_.reduce_scatter(s, u, action.group);
+    case ir::ActionKind::Unshard: return update_.unshard(s, u, action.group);
+    case ir::ActionKind::Reshard: return update_.reshard(s, u);
     case ir::ActionKind::GradNorm: return norm(run);
     case ir::ActionKind::ClipGrad:
       if (result.finite) update_.clip(s, result.grad_norm, result.metrics.tokens);
@@ -191,13 +194,8 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
     case ir::ActionKind::SendBackward: return exchange({&action, 1});
-    case ir::ActionKind::Unshard:
-    case ir::ActionKind::Reshard:
-    case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free:
     case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload:
-    case ir::ActionKind::ReduceScatter: not_executed(action);
+    case ir::ActionKind::Reload: not_executed(action);
   }
 }
 

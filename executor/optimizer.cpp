@@ -13,15 +13,15 @@ AdamW::AdamW(const ir::Settings& settings, StageParameters& stage)
       stage_(stage) {
   decayed_.weight_decay = settings.optimizer.weight_decay;
   for (UnitParameters& unit : stage.units)
-    for (std::size_t i = 0; i < unit.masters.size(); ++i)
-      add(ir::info(unit.kind).params[i].decay ? decayed_ : plain_, unit, i);
+    for (const OwnedPart& part : unit.parts)
+      add(ir::info(unit.kind).params[static_cast<std::size_t>(part.param)].decay ? decayed_ : plain_, part);
 }
 
-void AdamW::add(Set& set, UnitParameters& unit, std::size_t i) {
-  set.params.push_back(unit.masters[i]);
-  set.grads.push_back(unit.grads[i]);
-  set.exp_avgs.push_back(unit.exp_avgs[i]);
-  set.exp_avg_sqs.push_back(unit.exp_avg_sqs[i]);
+void AdamW::add(Set& set, const OwnedPart& part) {
+  set.params.push_back(part.master);
+  set.grads.push_back(part.grad);
+  set.exp_avgs.push_back(part.exp_avg);
+  set.exp_avg_sqs.push_back(part.exp_avg_sq);
   set.steps.push_back(count_);
 }
 
@@ -32,7 +32,8 @@ void AdamW::step(double lr, std::int64_t update) {
     at::_fused_adamw_(set->params, set->grads, set->exp_avgs, set->exp_avg_sqs, {}, set->steps, lr, beta1_, beta2_,
                       set->weight_decay, eps_, /*amsgrad=*/false, /*maximize=*/false);
   }
-  for (UnitParameters& unit : stage_.units) Parameters::refresh_compute(unit);
+  for (UnitParameters& unit : stage_.units)
+    if (unit.gathered) Parameters::refresh_compute(unit);
 }
 
 }  // namespace fem::exec

@@ -1,4 +1,4 @@
-// AdamW on the flat buffers of one stage.
+// AdamW on what one rank owns of a stage.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class AdamW {
   // Keeps views of the buffers of `stage`, which must stay where they are.
   AdamW(const ir::Settings& settings, StageParameters& stage);
 
-  // One update from the gradients as they lie in the accumulators, then the working copies. `update` counts from 1: it
-  // corrects the bias of the moments.
+  // One update from the reduced gradients, then this rank's part of the working copies that it holds. `update` counts
+  // from 1: it corrects the bias of the moments.
   void step(double lr, std::int64_t update);
 
  private:
@@ -27,7 +27,7 @@ class AdamW {
     double weight_decay = 0;
     std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
   };
-  void add(Set& set, UnitParameters& unit, std::size_t i);
+  void add(Set& set, const OwnedPart& part);
 
   double beta1_, beta2_, eps_;
   at::Tensor count_;  // fp32 scalar that all parameters share

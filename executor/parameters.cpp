@@ -1,5 +1,7 @@
 #include "executor/parameters.hpp"
 
+#include <limits>
+
 #include <ATen/ops/zeros.h>
 
 #include "executor/error.hpp"
@@ -9,9 +11,17 @@
 namespace fem::exec {
 namespace {
 
-std::int64_t align(std::int64_t n) { return (n + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment; }
+std::int64_t align(std::int64_t n, std::int64_t to = kParameterAlignment) { return (n + to - 1) / to * to; }
 
-std::vector<at::Tensor> views(const at::Tensor& flat, ir::UnitKind kind, const ir::UnitDims& dims) {
+}  // namespace
+
+std::int64_t flat_elements(ir::UnitKind kind, const ir::UnitDims& dims, int pieces) {
+  std::int64_t n = 0;
+  for (const ir::ParamInfo& param : ir::info(kind).params) n += align(param.elements(dims));
+  return align(n, pieces * kParameterAlignment);
+}
+
+std::vector<at::Tensor> parameter_views(const at::Tensor& flat, ir::UnitKind kind, const ir::UnitDims& dims) {
   std::vector<at::Tensor> result;
   std::int64_t offset = 0;
   for (const ir::ParamInfo& param : ir::info(kind).params) {
@@ -21,34 +31,6 @@ std::vector<at::Tensor> views(const at::Tensor& flat, ir::UnitKind kind, const i
     offset += align(n);
   }
   return result;
-}
-
-UnitParameters make_unit_parameters(const ir::Settings& settings, std::int64_t unit) {
-  const ir::UnitDims dims = ir::unit_dims(settings);
-  UnitParameters p;
-  p.unit = unit;
-  p.kind = ir::unit_kind(settings, unit);
-  const std::int64_t n = flat_elements(p.kind, dims);
-  const bool bf16 = settings.precision.compute == "bf16";
-  p.master = at::zeros({n}, at::kFloat);
-  p.compute = bf16 ? at::zeros({n}, at::kBFloat16) : p.master;
-  p.grad = at::zeros({n}, at::kFloat);
-  p.exp_avg = at::zeros({n}, at::kFloat);
-  p.exp_avg_sq = at::zeros({n}, at::kFloat);
-  p.masters = views(p.master, p.kind, dims);
-  p.params = views(p.compute, p.kind, dims);
-  p.grads = views(p.grad, p.kind, dims);
-  p.exp_avgs = views(p.exp_avg, p.kind, dims);
-  p.exp_avg_sqs = views(p.exp_avg_sq, p.kind, dims);
-  return p;
-}
-
-}  // namespace
-
-std::int64_t flat_elements(ir::UnitKind kind, const ir::UnitDims& dims) {
-  std::int64_t n = 0;
-  for (const ir::ParamInfo& param : ir::info(kind).params) n += align(param.elements(dims));
-  return n;
 }
 
 std::string parameter_name(const UnitParameters& unit, std::size_t param) {
@@ -73,35 +55,122 @@ std::int64_t parameter_slots(const ir::Settings& settings) {
   return parameter_index(head, static_cast<std::int64_t>(ir::info(ir::UnitKind::head).params.size()));
 }
 
-Parameters::Parameters(const ir::Plan& plan, int pp) {
+Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica) : replica_(replica) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const ir::Stage& stage = plan.stages[s];
     if (stage.pp != pp) continue;
     StageParameters& mine = stages_.emplace_back();
     mine.stage = static_cast<std::int16_t>(s);
-    for (int u = 0; u < stage.units; ++u)
-      mine.units.push_back(make_unit_parameters(plan.settings, stage.first_unit + u));
+    for (int u = 0; u < stage.units; ++u) mine.units.push_back(make_unit(plan.settings, stage.first_unit + u));
   }
+  // Views of what units share: made once the size is known.
+  const ir::UnitDims dims = ir::unit_dims(plan.settings);
+  for (StageParameters& stage : stages_)
+    for (UnitParameters& unit : stage.units) {
+      if (!unit.compute.defined()) unit.compute = gather_buffer_.narrow(0, 0, unit.elements);
+      if (!unit.grad.defined()) unit.grad = grad_buffer_.narrow(0, 0, unit.elements);
+      unit.params = parameter_views(unit.compute, unit.kind, dims);
+      unit.grads = parameter_views(unit.grad, unit.kind, dims);
+      if (unit.owns_all()) {
+        unit.masters = parameter_views(unit.master, unit.kind, dims);
+        unit.exp_avgs = parameter_views(unit.exp_avg, unit.kind, dims);
+        unit.exp_avg_sqs = parameter_views(unit.exp_avg_sq, unit.kind, dims);
+      }
+      each_part(unit.kind, dims, unit.owned_begin, unit.owned_begin + unit.owned,
+                [&](std::int64_t param, std::int64_t offset, std::int64_t at, std::int64_t n) {
+                  const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at - unit.owned_begin, n); };
+                  unit.parts.push_back({param, offset, part(unit.master), part(unit.reduced), part(unit.exp_avg),
+                                        part(unit.exp_avg_sq)});
+                });
+    }
+}
+
+// Of a buffer that units share: it grows to the largest of them.
+at::Tensor Parameters::shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type) {
+  if (!buffer.defined() || buffer.numel() < elements) buffer = at::zeros({elements}, type);
+  return {};
+}
+
+UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t index) {
+  const std::int64_t zero = settings.parallel.zero;
+  UnitParameters unit;
+  unit.unit = index;
+  unit.kind = ir::unit_kind(settings, index);
+  unit.elements = flat_elements(unit.kind, ir::unit_dims(settings), replica_.count);
+  unit.owned = zero > 0 ? unit.elements / replica_.count : unit.elements;
+  unit.owned_begin = zero > 0 ? unit.owned * replica_.index : 0;
+  const bool fp32 = settings.precision.compute == "fp32";
+  const at::ScalarType format = fp32 ? at::kFloat : at::kBFloat16;
+  const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
+  unit.compute = zero == 3 ? shared(gather_buffer_, unit.elements, format) : at::zeros({unit.elements}, format);
+  unit.master = fp32 && zero < 3 ? owned(unit.compute) : at::zeros({unit.owned}, at::kFloat);
+  unit.gathered = zero < 3;
+  unit.exp_avg = at::zeros({unit.owned}, at::kFloat);
+  unit.exp_avg_sq = at::zeros({unit.owned}, at::kFloat);
+  unit.reduced_in_place = ir::reduced_once(settings, unit.kind);
+  if (unit.reduced_in_place) {
+    unit.grad = at::zeros({unit.elements}, at::kFloat);
+    unit.reduced = owned(unit.grad);
+  } else {
+    unit.grad = shared(grad_buffer_, unit.elements, at::kFloat);
+    unit.reduced = at::zeros({unit.owned}, at::kFloat);
+  }
+  return unit;
 }
 
 void Parameters::initialise(const ir::Settings& settings, std::uint64_t seed) {
+  const ir::UnitDims dims = ir::unit_dims(settings);
   for (StageParameters& stage : stages_)
-    for (UnitParameters& unit : stage.units)
-      for (std::size_t i = 0; i < unit.masters.size(); ++i) {
-        const bool is_norm = unit.masters[i].dim() == 1;  // the vectors of ir/units.def are scales of norms
+    for (UnitParameters& unit : stage.units) {
+      // A part of a parameter has the values that it has in the whole.
+      const at::Tensor whole = unit.owns_all() ? unit.master : at::zeros({unit.elements}, at::kFloat);
+      const std::vector<at::Tensor> views = parameter_views(whole, unit.kind, dims);
+      for (std::size_t i = 0; i < views.size(); ++i) {
+        const bool is_norm = views[i].dim() == 1;  // the vectors of ir/units.def are scales of norms
         const std::string name = stored_name(settings, parameter_name(unit, i));
-        init_parameter(unit.masters[i], name, seed, settings.model.init_std, is_norm);
+        init_parameter(views[i], name, seed, settings.model.init_std, is_norm);
       }
+      if (!unit.owns_all()) set_master(unit, whole);
+    }
   refresh_compute();
 }
 
+void Parameters::set_master(UnitParameters& unit, const at::Tensor& whole) {
+  if (unit.gathered) unit.compute.copy_(whole);
+  unit.master.copy_(whole.narrow(0, unit.owned_begin, unit.owned));
+}
+
 void Parameters::refresh_compute(UnitParameters& unit) {
-  if (!unit.compute.is_same(unit.master)) unit.compute.copy_(unit.master);
+  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
+  if (own.const_data_ptr() != unit.master.const_data_ptr()) own.copy_(unit.master);
 }
 
 void Parameters::refresh_compute() {
   for (StageParameters& stage : stages_)
-    for (UnitParameters& unit : stage.units) refresh_compute(unit);
+    for (UnitParameters& unit : stage.units)
+      if (unit.gathered) refresh_compute(unit);
+}
+
+void Parameters::gather(UnitParameters& unit, Communicator& comm, ir::Group group) {
+  FEM_CHECK(comm.group_size(group) * unit.owned == unit.elements,
+            "unit " + std::to_string(unit.unit) + " has " + std::to_string(unit.elements) + " elements, but " +
+                std::to_string(comm.group_size(group)) + " ranks of the group own " + std::to_string(unit.owned));
+  if (gather_buffer_.defined()) {
+    FEM_CHECK(in_gather_buffer_ == nullptr, "unit " + std::to_string(unit.unit) + " is gathered over unit " +
+                                                std::to_string(in_gather_buffer_ ? in_gather_buffer_->unit : -1));
+    in_gather_buffer_ = &unit;
+  }
+  refresh_compute(unit);
+  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
+  comm.all_gather(group, own.const_data_ptr(), unit.compute.mutable_data_ptr(), own.nbytes());
+  unit.gathered = true;
+}
+
+void Parameters::release(UnitParameters& unit) {
+  FEM_CHECK(unit.gathered, "unit " + std::to_string(unit.unit) + " is released without being gathered");
+  if (poison_) unit.compute.fill_(std::numeric_limits<double>::quiet_NaN());
+  unit.gathered = false;
+  if (in_gather_buffer_ == &unit) in_gather_buffer_ = nullptr;
 }
 
 StageParameters* Parameters::find_stage(int stage) {
@@ -113,7 +182,8 @@ StageParameters* Parameters::find_stage(int stage) {
 const at::Tensor* Parameters::find_weight(ir::UnitKind kind) const {
   for (const StageParameters& stage : stages_)
     for (const UnitParameters& unit : stage.units)
-      if (unit.kind == kind) return &unit.masters[static_cast<std::size_t>(param_position(kind, "weight"))];
+      if (unit.kind == kind && unit.owns_all())
+        return &unit.masters[static_cast<std::size_t>(param_position(kind, "weight"))];
   return nullptr;
 }
 

@@ -108,6 +108,7 @@ RunOptions run_options(const RunCommand& command, Backend backend, std::ostream&
   options.resume = command.resume;
   options.save = command.save;
   options.metrics = command.metrics;
+  options.poison = command.poison;
   options.backend = name(backend);
   options.out = &out;
   options.stop = command.stop;

@@ -20,9 +20,9 @@ void check_plan(const ir::Plan& plan) {
   only_one("tp", parallel.tp);
   only_one("cp", parallel.cp);
   only_one("ep", parallel.ep);
-  if (plan.level != ir::Level::Communication)
+  if (plan.level != ir::Level::Communication && plan.level != ir::Level::Unit)
     throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
-                         ": this version runs plans of level communication");
+                         ": this version runs plans of levels communication and unit");
   if (!plan.find("train")) throw ExecutionError("the plan has no program 'train'");
   check_executable(plan);
 }

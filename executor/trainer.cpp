@@ -16,8 +16,9 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
       comm_(comm),
       topology_(plan),
       here_(topology_.coordinates(comm.rank())),
-      parameters_(plan, here_.pp),
+      parameters_(plan, here_.pp, {comm.group_rank(ir::Group::dp_cp), comm.group_size(ir::Group::dp_cp)}),
       interpreter_(plan, topology_, comm, parameters_, comm.progress()) {
+  parameters_.poison(options.poison);
   fill_parameters(plan.settings, inputs, parameters_);
   if (comm.rank() == 0) reporter_ = std::make_unique<Reporter>(plan, inputs, options);
   if (reads_batch())

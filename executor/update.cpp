@@ -12,7 +12,7 @@ Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm)
       groups_(plan.stages, static_cast<int>(plan.settings.parallel.pp)),
       parameters_(parameters),
       comm_(comm),
-      norm_(plan),
+      norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
       replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
@@ -29,10 +29,6 @@ void Update::find_tied_copies() {
     }
 }
 
-void Update::begin_step() {
-  tied_reduced_ = false;
-  replicas_reduced_.assign(replicas_reduced_.size(), false);
-}
 
 StageParameters& Update::stage(int stage) {
   StageParameters* mine = parameters_.find_stage(stage);
@@ -40,8 +36,21 @@ StageParameters& Update::stage(int stage) {
   return *mine;
 }
 
-void Update::zero_grad(int s) {
-  for (UnitParameters& unit : stage(s).units) unit.grad.zero_();
+void Update::begin_step() {
+  tied_reduced_ = false;
+  replicas_reduced_.assign(replicas_reduced_.size(), false);
+  for (StageParameters& mine : parameters_.stages())
+    for (UnitParameters& unit : mine.units) unit.reduced_before = false;
+}
+
+template <class Use>
+void Update::each_unit(int s, int unit, Use use) {
+  for (UnitParameters& mine : stage(s).units)
+    if (unit < 0 || mine.unit == unit) use(mine);
+}
+
+void Update::zero_grad(int s, int unit) {
+  each_unit(s, unit, [](UnitParameters& mine) { mine.grad.zero_(); });
 }
 
 // A sum of two has the same bits in either order, so neither the ranks' order nor the directions' shows in it.
@@ -87,9 +96,37 @@ void Update::reduce_tied(int s) {
 }
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
-  for (UnitParameters& mine : stage(s).units)
-    if (unit < 0 || mine.unit == unit)
-      comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    keep_reduced(mine);
+  });
+}
+
+void Update::reduce_scatter(int s, int unit, ir::Group group) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
+    comm_.reduce_scatter_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    keep_reduced(mine);
+  });
+}
+
+void Update::keep_reduced(UnitParameters& unit) {
+  if (unit.reduced_in_place) return;
+  const at::Tensor own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
+  if (unit.reduced_before) {
+    unit.reduced.add_(own);
+  } else {
+    unit.reduced.copy_(own);
+  }
+  unit.reduced_before = true;
+}
+
+void Update::unshard(int s, int unit, ir::Group group) {
+  each_unit(s, unit, [&](UnitParameters& mine) { parameters_.gather(mine, comm_, group); });
+}
+
+void Update::reshard(int s, int unit) {
+  each_unit(s, unit, [&](UnitParameters& mine) { parameters_.release(mine); });
 }
 
 double Update::grad_norm(std::int64_t tokens) {
@@ -101,7 +138,7 @@ std::string Update::not_finite() const { return norm_.not_finite(); }
 
 void Update::clip(int s, double norm, std::int64_t tokens) {
   const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm);
-  for (UnitParameters& unit : stage(s).units) unit.grad.mul_(scale);
+  for (UnitParameters& unit : stage(s).units) unit.reduced.mul_(scale);
 }
 
 void Update::optimizer_step(int s, double lr, std::int64_t update) {

@@ -23,8 +23,8 @@ class Update {
 
   void begin_step();
 
-  // ZeroGrad.
-  void zero_grad(int stage);
+  // ZeroGrad; unit < 0, here and below: of the whole stage.
+  void zero_grad(int stage, int unit);
 
   // ReduceReplicaGrad: afterwards the accumulators of both replicas of the stage hold the sum of the two, with the same
   // bits. Where one rank holds both replicas, the first call of a step adds and the second one finds it done.
@@ -34,8 +34,15 @@ class Update {
   // bits. The first call of a step serves all copies of this rank; others find it done.
   void reduce_tied(int stage);
 
-  // AllReduce: sums the accumulators of a stage (unit < 0) or of one unit over the members of the group.
+  // AllReduce: sums the accumulators over the members of the group. With parallel.reduce=microbatch the sum is added to
+  // the reduced gradients of the step so far.
   void all_reduce(int stage, int unit, ir::Group group);
+  // ReduceScatter: likewise, for what this rank owns.
+  void reduce_scatter(int stage, int unit, ir::Group group);
+
+  // Unshard and Reshard.
+  void unshard(int stage, int unit, ir::Group group);
+  void reshard(int stage, int unit);
 
   // GradNorm: norm of the gradients divided by `tokens`; 0 when tokens is 0.
   double grad_norm(std::int64_t tokens);
@@ -52,6 +59,9 @@ class Update {
  private:
   StageParameters& stage(int stage);
   void find_tied_copies();
+  template <class Use>
+  void each_unit(int stage, int unit, Use use);
+  void keep_reduced(UnitParameters& unit);
 
   const ir::Plan& plan_;
   const ir::RankGroups groups_;

@@ -11,9 +11,10 @@ enum class ResourceKind : std::uint8_t {
   Output,        // (s, m)     activation leaving stage s
   GradOutput,    // (s, m)     gradient of Output
   GradInput,     // (s, m)     gradient of Input: the same thing as GradOutput of prev(s) on this rank
-  Saved,         // (s, m[, u, slot])  what the forward keeps for the backward
+  Saved,         // (s, m[, u, k])  what the forward keeps for the backward, in two blocks a unit (see units.hpp)
+  SavedInput,    // (s, m[, u])  the unit's input, kept for the backward: no copy, the activation itself
   WeightWork,    // (s, m[, u])  what BackwardInput keeps for BackwardWeight
-  HostCopy,      // (s, m, u, slot)  a saved slot in host memory
+  HostCopy,      // (s, m[, u, k])  a saved block in host memory
   Params,        // (s[, u])   whole parameters, ready for compute
   Shard,         // (s[, u])   this rank's part of the parameters
   Grads,         // (s[, u])   gradient accumulators

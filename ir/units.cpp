@@ -274,6 +274,10 @@ std::string param_hf_name(const ParamInfo& param, std::int64_t layer) {
   return out;
 }
 
+bool reduced_once(const Settings& settings, UnitKind kind) {
+  return settings.parallel.reduce == "step" || (settings.model.tied && kind != UnitKind::block);
+}
+
 std::int64_t parameter_count(const Settings& settings) {
   const UnitDims d = unit_dims(settings);
   const auto elements = [&d](UnitKind kind) {

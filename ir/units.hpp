@@ -29,6 +29,10 @@ enum class UnitKind : std::uint8_t {
 };
 inline constexpr int kUnitKinds = 3;
 
+// What a unit saves lies in two blocks: 0, what BackwardInput is the last to use; 1, what cheap operations restore from
+// block 0 and what lives on as weight work (block: attention and the SwiGLU products).
+inline constexpr int kSavedBlocks = 2;
+
 enum class Format : std::uint8_t { Compute, Float32, Int64 };
 
 // Every block, and every tensor inside a block or a workspace, begins at a multiple of this many bytes.
@@ -136,6 +140,8 @@ std::int64_t unit_count(const Settings& settings);             // layers + 2
 UnitKind unit_kind(const Settings& settings, std::int64_t unit);
 std::int64_t unit_layer(std::int64_t unit);                    // index of the block, unit - 1
 std::string param_hf_name(const ParamInfo& param, std::int64_t layer);  // "{}" filled in
+// Gradients of a tied copy are complete only at the end of the step, whatever parallel.reduce says.
+bool reduced_once(const Settings& settings, UnitKind kind);
 std::int64_t parameter_count(const Settings& settings);        // of the whole model; a tied embedding counts once
 
 }  // namespace fem::ir

@@ -1,6 +1,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
 
 namespace fem::ir::verifying {
@@ -68,6 +69,7 @@ class ActionCheck {
     if (!operands(place, a)) return;
     const ActionInfo& row = info(a.kind);
     if (row.has(operand::kS)) rank(place, a);
+    if (row.has(operand::kU) && a.unit >= 0) unit(place, a);
     if (row.has(operand::kPeer)) peer(place, a);
     if (row.has(operand::kG)) group(place, a);
     if (a.if_finite() != (a.kind == ActionKind::OptimizerStep)) {
@@ -99,7 +101,7 @@ class ActionCheck {
     bool ok = operand(operand::kS, "stage", a.stage, stages, false);
     ok &= operand(operand::kM, "microbatch", a.microbatch, subject_.program().microbatches, false);
     ok &= operand(operand::kU, "unit", a.unit, subject_.plan.settings.model.layers + 2, true);
-    ok &= operand(operand::kSlot, "slot", a.slot, INT16_MAX, true);
+    ok &= operand(operand::kSlot, "saved block", a.slot, kSavedBlocks, true);
     ok &= operand(operand::kPeer, "peer", a.peer, subject_.plan.settings.parallel.pp, false);
     ok &= operand(operand::kG, "group", a.group == Group::none ? -1 : static_cast<int>(a.group), kGroups, false);
     return ok;
@@ -110,6 +112,15 @@ class ActionCheck {
     if (static_cast<std::size_t>(owner) == place.rank) return;
     report_.action(Code::V06, place, "stage " + std::to_string(a.stage) + " runs on rank " + std::to_string(owner) +
                                          ", not on rank " + std::to_string(place.rank));
+  }
+
+  void unit(Place place, const Action& a) {
+    const Stage& stage = subject_.layout.stage(a.stage);
+    if (a.unit >= stage.first_unit && a.unit < stage.first_unit + stage.units) return;
+    report_.action(Code::V05, place,
+                   "unit " + std::to_string(a.unit) + " is not of stage " + std::to_string(a.stage) +
+                       ", which has units " + std::to_string(stage.first_unit) + " to " +
+                       std::to_string(stage.first_unit + stage.units - 1));
   }
 
   void peer(Place place, const Action& a) {
@@ -153,9 +164,10 @@ class ActionCheck {
       report_.action(Code::V10, place, std::string(row.name) + " appears from level " + std::string(name(first)) +
                                            " on, this plan is at level " + std::string(name(level_)));
     }
-    if (a.unit != -1 || a.slot != -1) {
-      report_.action(Code::V10, place, std::string(row.name) + " names a single " + (a.slot != -1 ? "slot" : "unit") +
-                                           ": programs are proved by whole stages");
+    if (level_ < Level::Unit && (a.unit != -1 || a.slot != -1)) {
+      report_.action(Code::V10, place, std::string(row.name) + " names a single " +
+                                           (a.slot != -1 ? "saved block" : "unit") +
+                                           ", which stands from level unit on");
     }
     if (level_ == Level::Lane) return;
     if (a.lane != row.lane) {

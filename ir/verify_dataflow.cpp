@@ -8,9 +8,6 @@ namespace {
 
 using enum ResourceKind;
 
-// May stay at the end: values of the step that the run reports, and what lives from step to step.
-bool may_stay(ResourceKind kind) { return is_persistent(kind) || kind == Metrics || kind == Norm; }
-
 // The resources of one rank and their states while its program is read from top to bottom.
 class RankDataflow {
  public:
@@ -19,16 +16,16 @@ class RankDataflow {
         program_(subject.program()),
         program_index_(subject.index),
         rank_(rank),
+        // Below level unit, how replicas divide the parameters is not written out yet.
+        zero_(subject.plan.level < Level::Unit ? 0 : subject.plan.settings.parallel.zero),
         resources_(subject, rank),
         uses_(uses),
         report_(report),
         states_(resources_.size()) {
-    for (const int s : resources_.stages()) {
-      for (const ResourceKind kind : RankResources::kOfStage) {
-        if (is_persistent(kind)) state(resources_.find(kind, s, -1)).held = true;
-      }
-    }
-    state(resources_.find(Loss, -1, -1)).held = true;
+    resources_.each([&](std::int64_t index, const ResourceName& name) {
+      if (is_persistent(name.kind)) state(index).held = true;
+    });
+    state(RankResources::of_rank(Loss)).held = true;
   }
 
   void run() {
@@ -38,6 +35,7 @@ class RankDataflow {
       // The halves of a batch run together: none sees what another defines or frees.
       for (std::size_t k = i; k < i + n; ++k) need(actions[k], k);
       for (std::size_t k = i; k < i + n; ++k) kill(actions[k], k);
+      if (actions[i].kind == ActionKind::OptimizerStep && zero_ > 0) outdate(actions[i], i);
       for (std::size_t k = i; k < i + n; ++k) define(actions[k], k);
       i += n;
     }
@@ -50,104 +48,146 @@ class RankDataflow {
     bool held = false;
   };
 
+  // Lives from step to step. With ZeRO-3 gathered parameters do not.
+  bool is_persistent(ResourceKind kind) const {
+    return kind == Shard || kind == Optimizer || (kind == Params && zero_ < 3);
+  }
+  // May stay at the end: values of the step that the run reports, and what lives from step to step.
+  bool may_stay(ResourceKind kind) const { return is_persistent(kind) || kind == Metrics || kind == Norm; }
+
   State& state(std::int64_t index) { return states_[static_cast<std::size_t>(index)]; }
   const Uses& uses(const Action& a) const { return uses_[static_cast<std::size_t>(a.kind)]; }
 
   void need(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses(a).needs) {
-      resources_.each(a, kind, [&](std::int64_t index, int s) {
-        if (!state(index).held) not_held(a, i, kind, index, s);
+      resources_.each(a, kind, [&](std::int64_t index, const ResourceName& name) {
+        if (!state(index).held) not_held(i, index, name);
       });
     }
   }
 
   void kill(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses(a).kills) {
-      resources_.each(a, kind,
-                      [&](std::int64_t index, int) { state(index) = {static_cast<std::uint32_t>(i + 1), false}; });
+      resources_.each(a, kind, [&](std::int64_t index, const ResourceName&) {
+        state(index) = {static_cast<std::uint32_t>(i + 1), false};
+      });
     }
+  }
+
+  // The update changes this rank's part alone: what was gathered before it holds old values.
+  void outdate(const Action& a, std::size_t i) {
+    resources_.each(a, Params, [&](std::int64_t index, const ResourceName& name) {
+      if (zero_ == 3 && state(index).held && state(index).by > 0) {
+        report_.action(Code::V26, place(i), "updates while " + text(name) + " is gathered by " +
+                                                report_.at(place(state(index).by - 1)) +
+                                                "; a Reshard must stand before the update");
+      }
+      state(index) = {static_cast<std::uint32_t>(i + 1), false};
+    });
   }
 
   void define(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses(a).defines) {
-      resources_.each(a, kind, [&](std::int64_t index, int s) {
+      resources_.each(a, kind, [&](std::int64_t index, const ResourceName& name) {
         const bool assumed = state(index).by == 0 && !is_persistent(kind);
-        if (state(index).held && !assumed) twice(i, kind, index, s, a.microbatch);
+        if (state(index).held && !assumed) twice(i, index, name);
+        state(index) = {static_cast<std::uint32_t>(i + 1), true};
+      });
+    }
+    for (const ResourceKind kind : uses(a).adds) {
+      resources_.each(a, kind, [&](std::int64_t index, const ResourceName&) {
         state(index) = {static_cast<std::uint32_t>(i + 1), true};
       });
     }
   }
 
+  std::span<const Action> actions() const { return program_.ranks[rank_].actions; }
   Place place(std::size_t action) const { return {program_index_, rank_, action}; }
 
-  void not_held(const Action& a, std::size_t i, ResourceKind kind, std::int64_t index, int s) {
-    const std::string what = RankResources::text(kind, s, a.microbatch);
+  void not_held(std::size_t i, std::int64_t index, const ResourceName& name) {
+    const std::string what = text(name);
     const State found = state(index);
     state(index) = {0, true};  // as if it were there: one error for one cause
+    if (found.by > 0 && actions()[found.by - 1].kind == ActionKind::OptimizerStep && name.kind == Params) {
+      return report_.action(Code::V26, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
+                                                     " has outdated; an Unshard between the two would gather it anew");
+    }
     if (found.by > 0) {
       return report_.action(Code::V18, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
                                                      " has freed: it must stand before that");
     }
     report_.action(Code::V17, place(i),
-                   "uses " + what + ", which nothing before it defines; " + definition(i, kind, index, s));
+                   "uses " + what + ", which nothing before it defines; " + definition(i, index, name));
   }
 
   // Who defines what is missing: an action further down, or the kinds of action that could.
-  std::string definition(std::size_t i, ResourceKind kind, std::int64_t index, int s) {
-    const std::span<const Action> actions = program_.ranks[rank_].actions;
+  std::string definition(std::size_t i, std::int64_t index, const ResourceName& name) {
+    const std::span<const Action> actions = this->actions();
     // Looked for only while the message is shown: else many errors would make the check quadratic.
     for (std::size_t k = i + 1; k < actions.size() && report_.shows(Code::V17); ++k) {
       bool defines = false;
       for (const ResourceKind other : uses(actions[k]).defines) {
-        resources_.each(actions[k], other, [&](std::int64_t defined, int) { defines = defines || defined == index; });
+        resources_.each(actions[k], other,
+                        [&](std::int64_t defined, const ResourceName&) { defines = defines || defined == index; });
       }
       if (defines) return report_.at(place(k)) + " defines it, but only afterwards";
     }
     // On this rank the tensor between two local stages is defined under its other name.
-    if (kind == Input && !layout_.receives_input(s)) {
-      return "Forward of stage " + std::to_string(layout_.stage(s).prev) + " would define it";
+    const Stage& stage = layout_.stage(name.stage < 0 ? 0 : name.stage);
+    const bool first = name.unit < 0 || name.unit == stage.first_unit;
+    const bool last = name.unit < 0 || name.unit == stage.first_unit + stage.units - 1;
+    if (name.kind == Input && !first) return "Forward of unit " + std::to_string(name.unit - 1) + " would define it";
+    if (name.kind == Input && !layout_.receives_input(name.stage)) {
+      return "Forward of stage " + std::to_string(stage.prev) + " would define it";
     }
-    if (kind == GradOutput && !layout_.sends_output(s)) {
-      return "Backward or BackwardInput of stage " + std::to_string(layout_.stage(s).next) + " would define it";
+    const std::string backward = "Backward or BackwardInput of ";
+    if (name.kind == GradOutput && !last) {
+      return backward + "unit " + std::to_string(name.unit + 1) + " would define it";
     }
-    return actions_with(&ActionInfo::writes, kind) + " would define it";
+    if (name.kind == GradOutput && !layout_.sends_output(name.stage)) {
+      return backward + "stage " + std::to_string(stage.next) + " would define it";
+    }
+    return actions_with(&ActionInfo::writes, name.kind) + " would define it";
   }
 
-  void twice(std::size_t i, ResourceKind kind, std::int64_t index, int s, std::int64_t m) {
+  void twice(std::size_t i, std::int64_t index, const ResourceName& name) {
     const std::uint32_t by = state(index).by;
-    report_.action(Code::V19, place(i), "defines " + RankResources::text(kind, s, m) + " again, " +
+    report_.action(Code::V19, place(i), "defines " + text(name) + " again, " +
                                             (by > 0 ? "first defined by " + report_.at(place(by - 1))
                                                     : std::string("which is held from the start")) +
                                             " and not freed since");
   }
 
   void leftovers() {
-    if (state(resources_.find(Loss, -1, -1)).held) {
+    if (state(RankResources::of_rank(Loss)).held) {
       report_.rank(Code::V20, program_index_, rank_,
                    "loss is still held at the end of the program; a ReduceLoss after the last Forward would free it");
     }
-    for (const int s : resources_.stages()) {
-      for (const ResourceKind kind : RankResources::kOfStage) leftover(kind, s, -1);
-      for (const ResourceKind kind : RankResources::kOfMicrobatch) {
-        for (int m = 0; m < program_.microbatches; ++m) leftover(kind, s, m);
-      }
-    }
+    resources_.each([&](std::int64_t index, const ResourceName& name) {
+      if (name.kind == Params && is_persistent(Params) && !state(index).held) return outdated(index, name);
+      leftover(index, name);
+    });
   }
 
-  void leftover(ResourceKind kind, int s, std::int64_t m) {
-    if (may_stay(kind)) return;
-    const std::int64_t index = resources_.find(kind, s, m);
-    if (index == RankResources::kAbsent || !state(index).held || state(index).by == 0) return;
+  void outdated(std::int64_t index, const ResourceName& name) {
+    const std::uint32_t by = state(index).by;
+    report_.action(Code::V26, place(by - 1), "leaves " + text(name) + " without a value at the end of the program; an "
+                                                                      "Unshard after it would gather it");
+  }
+
+  void leftover(std::int64_t index, const ResourceName& name) {
+    if (may_stay(name.kind) || !state(index).held || state(index).by == 0) return;
     const std::uint32_t by = state(index).by;
     state(index).held = false;  // a tensor between two stages of this rank has two names
-    report_.action(Code::V20, place(by - 1),
-                   "defines " + RankResources::text(kind, s, m) + ", which is still held at the end of the program; " +
-                       actions_with(&ActionInfo::kills, kind) + " would free it");
+    report_.action(Code::V20, place(by - 1), "defines " + text(name) +
+                                                 ", which is still held at the end of the program; " +
+                                                 actions_with(&ActionInfo::kills, name.kind) + " would free it");
   }
 
   const Layout& layout_;
   const Program& program_;
   std::size_t program_index_, rank_;
+  std::int64_t zero_;  // parallel.zero
   RankResources resources_;
   const UseTable& uses_;
   Report& report_;

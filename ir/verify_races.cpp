@@ -79,32 +79,32 @@ class RankRaces {
   void check(const Action& a, std::size_t i) {
     const Uses& uses = uses_[static_cast<std::size_t>(a.kind)];
     for (const ResourceKind kind : uses.reads) {
-      resources_.each(a, kind, [&](std::int64_t r, int s) { after_change(a, i, kind, r, s, "reads "); });
+      resources_.each(a, kind, [&](std::int64_t r, const ResourceName& name) { after_change(i, r, name, "reads "); });
     }
     for (const ResourceKind kind : uses.changes) {
-      resources_.each(a, kind, [&](std::int64_t r, int s) {
+      resources_.each(a, kind, [&](std::int64_t r, const ResourceName& name) {
         const char* verb = info(a.kind).writes.has(kind) ? "writes " : "frees ";
-        after_change(a, i, kind, r, s, verb);
+        after_change(i, r, name, verb);
         const Last& last = last_[static_cast<std::size_t>(r)];
         for (std::size_t l = 0; l < last.read.size(); ++l) {
-          need(static_cast<Lane>(l), last.read[l], a, i, kind, s, verb, "may still read");
+          need(static_cast<Lane>(l), last.read[l], i, name, verb, "may still read");
         }
       });
     }
   }
 
-  void after_change(const Action& a, std::size_t i, ResourceKind kind, std::int64_t r, int s, const char* verb) {
+  void after_change(std::size_t i, std::int64_t r, const ResourceName& name, const char* verb) {
     const Last& last = last_[static_cast<std::size_t>(r)];
-    need(last.change_lane, last.change, a, i, kind, s, verb, "may still be changing");
+    need(last.change_lane, last.change, i, name, verb, "may still be changing");
   }
 
-  void need(Lane other, std::uint32_t number, const Action& a, std::size_t i, ResourceKind kind, int s,
-            const char* verb, const char* may) {
+  void need(Lane other, std::uint32_t number, std::size_t i, const ResourceName& what, const char* verb,
+            const char* may) {
     if (other == lane_ || number <= clock_[index(other)] || number <= races_[index(other)].number) return;
     const Place first{place_.program, place_.rank, lane(other)[number - 1].action};
     const std::string n = std::to_string(number), l(name(other));
     races_[index(other)] = {number, i,
-                            verb + RankResources::text(kind, s, a.microbatch) + ", which " + report_.batch_at(first) +
+                            verb + text(what) + ", which " + report_.batch_at(first) +
                                 " on lane " + l + " " + may + "; 'wait " + l + ">=" + n + "' here and the label @" + n +
                                 " there order the two"};
   }
@@ -112,12 +112,12 @@ class RankRaces {
   void remember(const Action& a) {
     const Uses& uses = uses_[static_cast<std::size_t>(a.kind)];
     for (const ResourceKind kind : uses.reads) {
-      resources_.each(a, kind, [&](std::int64_t r, int) {
+      resources_.each(a, kind, [&](std::int64_t r, const ResourceName&) {
         last_[static_cast<std::size_t>(r)].read[index(lane_)] = number_;
       });
     }
     for (const ResourceKind kind : uses.changes) {
-      resources_.each(a, kind, [&](std::int64_t r, int) {
+      resources_.each(a, kind, [&](std::int64_t r, const ResourceName&) {
         last_[static_cast<std::size_t>(r)] = {number_, lane_, {}};
       });
     }

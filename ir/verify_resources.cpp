@@ -12,6 +12,7 @@ std::string_view resource_name(ResourceKind kind) {
     case GradOutput: return "grad_output";
     case GradInput: return "grad_input";
     case Saved: return "saved";
+    case SavedInput: return "saved_input";
     case WeightWork: return "weight_work";
     case HostCopy: return "host_copy";
     case Params: return "params";
@@ -37,11 +38,11 @@ UseTable all_uses() {
       const auto kind = static_cast<ResourceKind>(r);
       const bool reads = row.reads.has(kind), writes = row.writes.has(kind), kills = row.kills.has(kind);
       const bool adds_to_loss = kind == Loss && writes;  // the sums start at zero with the step
+      const bool adds = kind == ReducedGrads && writes && !reads;
       if (reads || kills || adds_to_loss) uses.needs.push_back(kind);
       if (kills) uses.kills.push_back(kind);
-      // Parameters are overwritten in place by the optimizer.
-      if (writes && !reads && !adds_to_loss && kind != Params) uses.defines.push_back(kind);
-      if (writes && kind == Params && row.reads.has(Shard)) uses.defines.push_back(kind);
+      if (adds) uses.adds.push_back(kind);
+      if (writes && !reads && !adds_to_loss && !adds) uses.defines.push_back(kind);
       if (writes || kills) {
         uses.changes.push_back(kind);
       } else if (reads) {
@@ -63,49 +64,72 @@ std::string actions_with(ResourceSet ActionInfo::*set, ResourceKind kind) {
   return out;
 }
 
+std::string text(const ResourceName& name) {
+  std::string out(resource_name(name.kind));
+  if (name.stage < 0) return out;
+  out += "(s" + std::to_string(name.stage);
+  if (name.unit >= 0) out += ", u" + std::to_string(name.unit);
+  if (name.block >= 0) out += ", k" + std::to_string(name.block);
+  if (name.microbatch >= 0) out += ", m" + std::to_string(name.microbatch);
+  return out + ")";
+}
+
 RankResources::RankResources(const Subject& subject, std::size_t rank)
     : layout_(subject.layout),
       stages_(layout_.stages_of(rank)),
       forward_only_(subject.program().forward_only),
       at_stage_level_(subject.plan.level == Level::Stage),
+      by_unit_(subject.plan.level >= Level::Unit),
+      sharded_(by_unit_ && subject.plan.settings.parallel.zero > 0),
       microbatches_(static_cast<std::size_t>(subject.program().microbatches)),
-      per_stage_(kOfMicrobatch.size() * microbatches_ + kOfStage.size()) {}
-
-std::int64_t RankResources::find(ResourceKind kind, int s, std::int64_t m) const {
-  if (const int k = position(kOfRank, kind); k >= 0) {
-    const bool no_loss = kind == Loss && s >= 0 && layout_.stage(s).next >= 0;
-    return no_loss ? kAbsent : k;
+      size_(kOfRank.size()) {
+  for (const int s : stages_) {
+    base_.push_back(static_cast<std::int64_t>(size_));
+    const auto n = static_cast<std::size_t>(pieces(s));
+    size_ += kOfPiece.size() * n + microbatches_ * (kBoundary.size() * (n + 1) + kPerMicrobatch * n);
   }
-  if (const int k = position(kOfStage, kind); k >= 0) return base(s) + k;
+}
+
+bool RankResources::computes_loss(const Action& a) const {
+  const Stage& stage = layout_.stage(a.stage);
+  return stage.next < 0 && (a.unit < 0 || a.unit == stage.first_unit + stage.units - 1);
+}
+
+// Boundary b lies before piece b of the stage.
+std::int64_t RankResources::of_boundary(ResourceKind kind, int s, int b, std::int64_t m) const {
+  if (forward_only_ && kind == GradOutput) return kAbsent;
   const Stage& stage = layout_.stage(s);
-  const bool is_forward_tensor = kind == Input || kind == Output;
-  if (forward_only_ && !is_forward_tensor) return kAbsent;
-  if (kind == Input || kind == GradInput) {
+  const int n = pieces(s);
+  if (b == 0) {
     if (stage.prev < 0) return kAbsent;
-    if (!layout_.receives_input(s)) return of_microbatch(kind == Input ? Output : GradOutput, stage.prev, m);
+    if (!layout_.receives_input(s)) return of_boundary(kind, stage.prev, pieces(stage.prev), m);
     if (at_stage_level_) return kAbsent;
   }
-  if ((kind == Output || kind == GradOutput) && (stage.next < 0 || (at_stage_level_ && layout_.sends_output(s)))) {
-    return kAbsent;
+  if (b == n && (stage.next < 0 || (at_stage_level_ && layout_.sends_output(s)))) return kAbsent;
+  // Rows of one number per piece come first, then rows of one per microbatch.
+  const std::int64_t row = std::int64_t{position(kBoundary, kind)} * (n + 1) + b;
+  return base(s) + static_cast<std::int64_t>(kOfPiece.size()) * n + row * static_cast<std::int64_t>(microbatches_) + m;
+}
+
+std::int64_t RankResources::of_piece(ResourceKind kind, int s, int piece, int block, std::int64_t m) const {
+  const int n = pieces(s);
+  if (const int k = position(kOfPiece, kind); k >= 0) {
+    // A whole copy is its own shard.
+    const int row = kind == Shard && !sharded_ ? position(kOfPiece, Params) : k;
+    return base(s) + std::int64_t{row} * n + piece;
   }
-  return of_microbatch(kind, s, m);
-}
-
-std::int64_t RankResources::base(int s) const {
-  return static_cast<std::int64_t>(kOfRank.size() + layout_.local_index(s) * per_stage_);
-}
-
-std::int64_t RankResources::of_microbatch(ResourceKind kind, int s, std::int64_t m) const {
-  return base(s) + static_cast<std::int64_t>(kOfStage.size()) +
-         position(kOfMicrobatch, kind) * static_cast<std::int64_t>(microbatches_) + m;
-}
-
-std::string RankResources::text(ResourceKind kind, int s, std::int64_t m) {
-  std::string out(resource_name(kind));
-  if (position(kOfRank, kind) >= 0) return out;
-  out += "(s" + std::to_string(s);
-  if (position(kOfMicrobatch, kind) >= 0) out += ", m" + std::to_string(m);
-  return out + ")";
+  if (forward_only_) return kAbsent;
+  if (kind == SavedInput && piece == 0 && layout_.stage(s).prev < 0) return kAbsent;
+  int column = 0;
+  switch (kind) {
+    case Saved: column = block; break;
+    case HostCopy: column = static_cast<int>(kBlocks) + block; break;
+    case SavedInput: column = 2 * static_cast<int>(kBlocks); break;
+    default: column = 2 * static_cast<int>(kBlocks) + 1; break;
+  }
+  const std::int64_t row = static_cast<std::int64_t>(kBoundary.size()) * (n + 1) +
+                           piece * static_cast<std::int64_t>(kPerMicrobatch) + column;
+  return base(s) + static_cast<std::int64_t>(kOfPiece.size()) * n + row * static_cast<std::int64_t>(microbatches_) + m;
 }
 
 }  // namespace fem::ir::verifying

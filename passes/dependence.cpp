@@ -146,13 +146,16 @@ std::uint32_t Builder::slot(int r, ResourceKind kind, int s, int microbatch) con
       if (stage(s).next < 0) s = -1;
       break;
     case ResourceKind::Saved:
+    case ResourceKind::SavedInput:
       if (program_.forward_only) s = -1;
       break;
     case ResourceKind::WeightWork:
     case ResourceKind::HostCopy:
       break;
-    case ResourceKind::Params:
     case ResourceKind::Shard:
+      if (plan_.settings.parallel.zero == 0) kind = ResourceKind::Params;  // a whole copy is its own shard
+      [[fallthrough]];
+    case ResourceKind::Params:
     case ResourceKind::Grads:
     case ResourceKind::ReducedGrads:
     case ResourceKind::Optimizer:

@@ -63,8 +63,8 @@ struct PassInfo {
 };
 std::span<const PassInfo> pass_table();  // in file order
 
-// The pipeline that a configuration without one gets.
-std::string_view default_pipeline();
+// The pipeline of a configuration that names none, as text: what its settings ask for.
+std::string default_pipeline(const ir::Settings& settings = {});
 
 // One pass with its options, and where its name stands in the pipeline's text.
 struct PassCall {

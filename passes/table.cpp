@@ -45,6 +45,20 @@ constexpr PassInfo kPasses[] = {
 
 std::span<const PassInfo> pass_table() { return kPasses; }
 
-std::string_view default_pipeline() { return "communication"; }
+std::string default_pipeline(const ir::Settings& settings) {
+  std::string text = "communication";
+  const bool sharded = settings.parallel.zero > 0 || settings.parallel.reduce != "step";
+  const bool recomputed = settings.memory.recompute != "none";
+  if (!sharded && !recomputed) return text;
+  text += ",units";
+  if (recomputed) {
+    text += ",recompute{mode=" + settings.memory.recompute;
+    if (settings.memory.recompute_every != 1) text += ",every=" + std::to_string(settings.memory.recompute_every);
+    if (settings.memory.recompute_first != 0) text += ",first=" + std::to_string(settings.memory.recompute_first);
+    if (settings.memory.recompute_last >= 0) text += ",last=" + std::to_string(settings.memory.recompute_last);
+    text += "}";
+  }
+  return text;
+}
 
 }  // namespace fem::passes

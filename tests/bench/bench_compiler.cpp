@@ -110,7 +110,7 @@ void plan_lower_verify(benchmark::State& state) {
     auto plan = compiler::make_plan(input.configuration, input.schedule, sink);
     require(plan.has_value(), sink);
     const auto pipeline =
-        passes::parse_pipeline(ir::SourceText("bench", std::string(passes::default_pipeline())), sink);
+        passes::parse_pipeline(ir::SourceText("bench", passes::default_pipeline()), sink);
     require(pipeline && passes::run_pipeline(*pipeline, *plan, sink), sink);
   }
   count_actions(state, lowered_plan(state));

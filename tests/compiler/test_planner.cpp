@@ -27,7 +27,7 @@ std::optional<ir::Plan> plan(const std::string& name, int layers, int pp, int m,
 
 void lower(ir::Plan& plan) {
   ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("", std::string(passes::default_pipeline())), sink);
+  const auto pipeline = passes::parse_pipeline(ir::SourceText("", passes::default_pipeline()), sink);
   if (!pipeline || !passes::run_pipeline(*pipeline, plan, sink)) throw std::runtime_error(sink.text());
 }
 

@@ -254,7 +254,7 @@ TEST(ScheduleFiles, NewScheduleNeedsNoCode) {
     ASSERT_TRUE(s && configuration) << sink.text();
     auto plan = make_plan(*configuration, *s, sink);
     ASSERT_TRUE(plan) << sink.text();
-    const auto pipeline = passes::parse_pipeline(ir::SourceText("", std::string(passes::default_pipeline())), sink);
+    const auto pipeline = passes::parse_pipeline(ir::SourceText("", passes::default_pipeline()), sink);
     ASSERT_TRUE(passes::run_pipeline(*pipeline, *plan, sink)) << sink.text();
     EXPECT_EQ(plan->level, ir::Level::Communication);
     EXPECT_TRUE(ir::verify(*plan, sink)) << sink.text();

@@ -44,7 +44,7 @@ ir::Plan planned(const std::string& name, int layers, int p, int m) {
 
 ir::Plan lowered(ir::Plan plan) {
   ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("", std::string(passes::default_pipeline())), sink);
+  const auto pipeline = passes::parse_pipeline(ir::SourceText("", passes::default_pipeline()), sink);
   if (!pipeline || !passes::run_pipeline(*pipeline, plan, sink)) throw std::runtime_error(sink.text());
   return plan;
 }

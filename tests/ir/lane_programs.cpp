@@ -55,10 +55,13 @@ std::optional<std::string> resource(const Plan& plan, bool forward_only, Resourc
       if (at(s).next < 0 || forward_only) return std::nullopt;
       return of("gradient", s);
     case Saved: return forward_only ? std::nullopt : std::optional(of("saved", s));
+    case SavedInput:
+      if (at(s).prev < 0 || forward_only) return std::nullopt;
+      return of("saved input", s);
     case WeightWork: return of("work", s);
     case HostCopy: return of("host", s);
     case Params: return "params s" + std::to_string(s);
-    case Shard: return "shard s" + std::to_string(s);
+    case Shard: return (plan.settings.parallel.zero == 0 ? "params s" : "shard s") + std::to_string(s);
     case Grads: return "grads s" + std::to_string(s);
     case ReducedGrads: return "reduced s" + std::to_string(s);
     case Optimizer: return "optimizer s" + std::to_string(s);

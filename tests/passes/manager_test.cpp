@@ -169,7 +169,7 @@ TEST_F(Manager, TheTableIsSound) {
       EXPECT_TRUE(std::ranges::any_of(passes::pass_table(), [&](const PassInfo& p) { return p.name == other; }))
           << other;
   }
-  EXPECT_TRUE(passes::parse_pipeline(ir::SourceText("default", std::string(passes::default_pipeline())), sink))
+  EXPECT_TRUE(passes::parse_pipeline(ir::SourceText("default", passes::default_pipeline()), sink))
       << sink.text();
 }
 
