@@ -1,4 +1,5 @@
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ir/verify_resources.hpp"
@@ -60,8 +61,12 @@ class RankDataflow {
 
   void need(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses(a).needs) {
+      bool said = false;  // of the units and blocks that an action concerns, the first speaks for all
       resources_.each(a, kind, [&](std::int64_t index, const ResourceName& name) {
-        if (!state(index).held) not_held(i, index, name);
+        if (state(index).held) return;
+        if (!said) not_held(i, index, name);
+        said = true;
+        state(index) = {0, true};  // as if it were there: one error for one cause
       });
     }
   }
@@ -88,9 +93,10 @@ class RankDataflow {
 
   void define(const Action& a, std::size_t i) {
     for (const ResourceKind kind : uses(a).defines) {
+      bool said = false;
       resources_.each(a, kind, [&](std::int64_t index, const ResourceName& name) {
         const bool assumed = state(index).by == 0 && !is_persistent(kind);
-        if (state(index).held && !assumed) twice(i, index, name);
+        if (state(index).held && !assumed && !std::exchange(said, true)) twice(i, index, name);
         state(index) = {static_cast<std::uint32_t>(i + 1), true};
       });
     }
@@ -107,7 +113,6 @@ class RankDataflow {
   void not_held(std::size_t i, std::int64_t index, const ResourceName& name) {
     const std::string what = text(name);
     const State found = state(index);
-    state(index) = {0, true};  // as if it were there: one error for one cause
     if (found.by > 0 && actions()[found.by - 1].kind == ActionKind::OptimizerStep && name.kind == Params) {
       return report_.action(Code::V26, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
                                                      " has outdated; an Unshard between the two would gather it anew");
@@ -179,6 +184,7 @@ class RankDataflow {
     if (may_stay(name.kind) || !state(index).held || state(index).by == 0) return;
     const std::uint32_t by = state(index).by;
     state(index).held = false;  // a tensor between two stages of this rank has two names
+    if (std::exchange(last_left_, {by, name.kind}) == std::pair(by, name.kind)) return;
     report_.action(Code::V20, place(by - 1), "defines " + text(name) +
                                                  ", which is still held at the end of the program; " +
                                                  actions_with(&ActionInfo::kills, name.kind) + " would free it");
@@ -192,6 +198,7 @@ class RankDataflow {
   const UseTable& uses_;
   Report& report_;
   std::vector<State> states_;
+  std::pair<std::uint32_t, ResourceKind> last_left_{};  // what leftover() said last: it speaks once for a whole stage
 };
 
 }  // namespace
