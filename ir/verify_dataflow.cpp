@@ -83,7 +83,7 @@ class RankDataflow {
   void outdate(const Action& a, std::size_t i) {
     resources_.each(a, Params, [&](std::int64_t index, const ResourceName& name) {
       if (zero_ == 3 && state(index).held && state(index).by > 0) {
-        report_.action(Code::V26, place(i), "updates while " + text(name) + " is gathered by " +
+        report_.action(Code::V27, place(i), "updates while " + text(name) + " is gathered by " +
                                                 report_.at(place(state(index).by - 1)) +
                                                 "; a Reshard must stand before the update");
       }
@@ -114,7 +114,7 @@ class RankDataflow {
     const std::string what = text(name);
     const State found = state(index);
     if (found.by > 0 && actions()[found.by - 1].kind == ActionKind::OptimizerStep && name.kind == Params) {
-      return report_.action(Code::V26, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
+      return report_.action(Code::V27, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
                                                      " has outdated; an Unshard between the two would gather it anew");
     }
     if (found.by > 0) {
@@ -176,7 +176,7 @@ class RankDataflow {
 
   void outdated(std::int64_t index, const ResourceName& name) {
     const std::uint32_t by = state(index).by;
-    report_.action(Code::V26, place(by - 1), "leaves " + text(name) + " without a value at the end of the program; an "
+    report_.action(Code::V27, place(by - 1), "leaves " + text(name) + " without a value at the end of the program; an "
                                                                       "Unshard after it would gather it");
   }
 
