@@ -19,6 +19,7 @@ struct Femc {
   LintArguments lint;
   TimelineArguments timeline;
   SimulateArguments simulate;
+  MemoryArguments memory;
   ImportArguments import;
   ExportArguments exported;
   DiffArguments diff;
@@ -106,6 +107,16 @@ void add_simulate(CLI::App& app, Femc& femc) {
   command->callback([&femc] { femc.code = simulate_command(femc.simulate, femc.streams); });
 }
 
+void add_memory(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("memory", "say what each rank of a plan holds at its peak, to the byte");
+  MemoryArguments& memory = femc.memory;
+  command->add_option("plan", memory.plan, "plan file")->required();
+  command->add_option("--program", memory.program, "program of the plan")->capture_default_str();
+  command->add_option("--rank", memory.rank, "show the blocks that are alive at this pipeline rank's peak");
+  command->add_flag("--json", memory.json, "print JSON");
+  command->callback([&femc] { femc.code = memory_command(femc.memory, femc.streams); });
+}
+
 void add_import(CLI::App& app, Femc& femc) {
   CLI::App* command = app.add_subcommand("import", "make a plan from a schedule file of torch.distributed.pipelining");
   ImportArguments& import = femc.import;
@@ -180,6 +191,7 @@ int main(int argc, char** argv) {
   add_lint(app, femc);
   add_timeline(app, femc);
   add_simulate(app, femc);
+  add_memory(app, femc);
   add_import(app, femc);
   add_export(app, femc);
   add_diff(app, femc);

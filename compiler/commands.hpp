@@ -64,6 +64,15 @@ struct SimulateArguments {
 };
 int simulate_command(const SimulateArguments& arguments, Streams streams);
 
+// femc memory PLAN: what each rank holds at its peak, by kind; with `rank` also the blocks that are alive there.
+struct MemoryArguments {
+  std::string plan;
+  std::string program = "train";
+  std::optional<int> rank;
+  bool json = false;
+};
+int memory_command(const MemoryArguments& arguments, Streams streams);
+
 // femc timeline PLAN: a Gantt chart, one line a rank, with the bubble by both definitions.
 struct TimelineArguments {
   std::string plan;

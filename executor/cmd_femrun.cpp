@@ -49,6 +49,7 @@ void add_options(CLI::App& app, RunCommand& command, double& timeout) {
       ->check(CLI::PositiveNumber);
   app.add_option("--dump-batches", command.dump_batches,
                  "file for the run's tokens: int64 [steps, batch.global, seq_len + 1]");
+  app.add_option("--memory", command.memory, "file for what each rank's memory came to (JSON)");
   app.add_flag("--poison", command.poison, "fill released parameters with NaN, so that a use after the release shows");
 }
 

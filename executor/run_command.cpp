@@ -11,6 +11,7 @@
 #include "executor/run_options.hpp"
 #include "executor/stop_watch.hpp"
 #include "executor/supervisor.hpp"
+#include "executor/tracking_allocator.hpp"
 #include "executor/world.hpp"
 #include "ir/text.hpp"
 #include "ir/verify.hpp"
@@ -108,6 +109,7 @@ RunOptions run_options(const RunCommand& command, Backend backend, std::ostream&
   options.resume = command.resume;
   options.save = command.save;
   options.metrics = command.metrics;
+  options.memory = command.memory;
   options.poison = command.poison;
   options.backend = name(backend);
   options.out = &out;
@@ -119,6 +121,7 @@ int train(const RunCommand& command, const CheckedPlan& checked, Backend backend
           std::ostream& out, std::ostream& err) {
   const ir::Plan& plan = checked.plan;
   const RunOptions options = run_options(command, backend, out);
+  if (!options.memory.empty()) track_allocations();
   World world = or_exit(kExitRuntime, err, [&] {
     return make_world(backend, Topology(plan), launch, CommOptions{command.timeout});
   });

@@ -18,6 +18,7 @@ struct RunOptions {
   std::filesystem::path init, resume;  // folders to start or to go on from; at most one of them
   std::filesystem::path save;          // folder for the checkpoint at the end or at a stop
   std::filesystem::path metrics;       // JSON lines; continued when resuming, otherwise written anew
+  std::filesystem::path memory;        // what each rank's memory came to, as JSON
   bool poison = false;                 // fill released parameters with NaN, so that a use after the release shows
   std::string backend = "local";       // for the header
   std::ostream* out = nullptr;         // header, progress and evaluation lines of rank 0; null: none

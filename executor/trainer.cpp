@@ -6,6 +6,7 @@
 #include "executor/error.hpp"
 #include "executor/learning_rate.hpp"
 #include "executor/load_save.hpp"
+#include "executor/memory_report.hpp"
 
 namespace fem::exec {
 
@@ -57,6 +58,7 @@ RunSummary Trainer::run() {
   summary_.stopped = summary_.stopped && summary_.steps < steps;
   if (!summary_.stopped && evaluated != summary_.steps) evaluate(summary_.steps);
   if (summary_.stopped && reporter_) reporter_->line("stopping after step " + std::to_string(summary_.steps));
+  if (!options_.memory.empty()) report_memory();
   if (!options_.save.empty()) save(summary_.steps);
   return summary_;
 }
@@ -110,6 +112,14 @@ void Trainer::evaluate(std::int64_t steps_done) {
   }
   summary_.eval_loss = total.loss();
   if (reporter_) reporter_->evaluation(steps_done, total);
+}
+
+void Trainer::report_memory() {
+  RankMemory memory = measure(parameters_);
+  memory.workspace = interpreter_.pool().workspace_bytes();
+  memory.blocks = interpreter_.pool().allocated() - memory.workspace;
+  memory.allocator_peak = allocations_.counter().peak.load();
+  write_memory_report(options_.memory, memory, topology_, comm_);
 }
 
 void Trainer::save(std::int64_t steps_done) {

@@ -11,6 +11,7 @@
 #include "executor/reporter.hpp"
 #include "executor/run_inputs.hpp"
 #include "executor/run_options.hpp"
+#include "executor/tracking_allocator.hpp"
 #include "ir/plan.hpp"
 
 namespace fem::exec {
@@ -46,6 +47,7 @@ class Trainer {
   void account(std::int64_t step, const StepResult& result);
   void evaluate(std::int64_t steps_done);
   void save(std::int64_t steps_done);
+  void report_memory();
 
   const ir::Plan& plan_;
   const RunInputs& inputs_;
@@ -53,6 +55,7 @@ class Trainer {
   Communicator& comm_;
   Topology topology_;
   Coordinates here_;
+  CountAllocations allocations_;  // from before the first buffer
   Parameters parameters_;
   Interpreter interpreter_;
   std::unique_ptr<Loader> loader_;      // null on a rank without first and last stage

@@ -37,9 +37,18 @@ void verify_plan(const Plan& plan, Report& report) {
 
 }  // namespace
 
-bool verify(const Plan& plan, DiagnosticSink& sink, VerifySource source) {
+bool verify(const Plan& plan, DiagnosticSink& sink, VerifySource source, MemoryLimit limit) {
   Report report(plan, sink, source);
   verify_plan(plan, report);
+  report.finish();
+  return report.errors() == 0 && (limit == MemoryLimit::Ignored || verify_memory(plan, sink, source));
+}
+
+bool verify_memory(const Plan& plan, DiagnosticSink& sink, VerifySource source) {
+  if (plan.settings.memory.limit.empty()) return true;
+  Report report(plan, sink, source);
+  const Layout layout(plan);
+  for (std::size_t i = 0; i < plan.programs.size(); ++i) check_memory({plan, layout, i}, report);
   report.finish();
   return report.errors() == 0;
 }

@@ -1,6 +1,7 @@
 // The verifier: every invariant of a plan, each with a code.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -23,7 +24,13 @@ struct VerifySource {
   const PlanLocations* locations = nullptr;
 };
 
+// Passes rewrite a plan until it fits into memory.limit: between them the limit does not count.
+enum class MemoryLimit : std::uint8_t { Counts, Ignored };
+
 // Checks all invariants of the plan's level. True when nothing is wrong. Linear in the number of actions.
-bool verify(const Plan& plan, DiagnosticSink& sink, VerifySource source = {});
+bool verify(const Plan& plan, DiagnosticSink& sink, VerifySource source = {}, MemoryLimit limit = MemoryLimit::Counts);
+
+// The memory limit alone, of a plan that verifies otherwise.
+bool verify_memory(const Plan& plan, DiagnosticSink& sink, VerifySource source = {});
 
 }  // namespace fem::ir

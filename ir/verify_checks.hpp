@@ -34,6 +34,8 @@ void check_matching(const Subject& subject, Report& report);
 void check_deadlock(const Subject& subject, Report& report);
 // V24.
 void check_lanes(const Subject& subject, Report& report);
+// V28. Presumes that dataflow is right.
+void check_memory(const Subject& subject, Report& report);
 // V25. Presumes V24.
 void check_races(const Subject& subject, Report& report);
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "ir/bytes.hpp"
 #include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
 
@@ -188,8 +189,19 @@ void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
 
 }  // namespace
 
+void check_memory_settings(const MemorySettings& memory, Report& report) {
+  if (!memory.limit.empty() && !parse_bytes(memory.limit)) {
+    report.settings(Code::V01, "memory",
+                    "memory.limit = " + memory.limit + " is not a number of bytes, as 80GiB or 512MB");
+  }
+  if (memory.recompute == "fit" && memory.limit.empty()) {
+    report.settings(Code::V01, "memory", "memory.recompute = fit needs a memory.limit to fit into");
+  }
+}
+
 void check_settings(const Plan& plan, Report& report) {
   check_limits(plan.settings, report);
+  check_memory_settings(plan.settings.memory, report);
   if (report.errors() > 0) return;
   check_divisions(plan.settings, report);
   check_magnitude(plan.settings, report);

@@ -97,7 +97,7 @@ bool run_call(const PassCall& call, ir::Plan& plan, ir::DiagnosticSink& sink, co
                                " level, its row says " + std::string(ir::name(pass.out)) + ": a fault in the pass");
     return false;
   }
-  const bool verified = ir::verify(plan, sink);
+  const bool verified = ir::verify(plan, sink, {}, ir::MemoryLimit::Ignored);
   if (options.timings) options.timings->push_back({pass.name, ran_at - start, Clock::now() - ran_at});
   if (!verified) {
     sink.note(call.where, "the plan does not verify after pass " + quoted(pass.name) + ": a fault in the pass");
@@ -118,7 +118,7 @@ FailedPass failed_pass(const Pipeline& pipeline, std::size_t failed, ir::Plan in
 
 bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options) {
   if (!check_disabled(pipeline, sink, options)) return false;
-  if (!ir::verify(plan, sink)) {
+  if (!ir::verify(plan, sink, {}, ir::MemoryLimit::Ignored)) {
     sink.note({}, "the plan does not verify before the first pass");
     return false;
   }
@@ -136,7 +136,7 @@ bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& 
     }
     if (options.changed && before != plan) options.changed(call.pass->name, before, plan);
   }
-  return true;
+  return ir::verify_memory(plan, sink);
 }
 
 }  // namespace fem::passes

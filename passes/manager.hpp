@@ -105,9 +105,9 @@ struct RunOptions {
   std::optional<FailedPass>* failed = nullptr;  // receives the pass that failed; costs a copy of the plan per pass
 };
 
-// Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. On failure,
-// false: the sink holds the pass's or the verifier's errors, and a note that names the pass; the plan is then not to be
-// used.
+// Verifies the plan, runs the passes in order and verifies after each: a pass may rely on a verified plan. The memory
+// limit counts after the last pass alone. On failure, false: the sink holds the pass's or the verifier's errors, and a
+// note that names the pass; the plan is then not to be used.
 bool run_pipeline(const Pipeline& pipeline, ir::Plan& plan, ir::DiagnosticSink& sink, const RunOptions& options = {});
 
 }  // namespace fem::passes

@@ -1,7 +1,10 @@
 // Frees what the forward of a block saved at once and runs the forward again before the backward.
-#include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "ir/bytes.hpp"
+#include "ir/memory_blocks.hpp"
 #include "ir/units.hpp"
 #include "passes/pass.hpp"
 
@@ -11,70 +14,133 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 
-constexpr std::int16_t kAllBlocks = -1, kCheapBlock = 1;  // saved blocks of units.hpp
+// What the backward computes again of a block of the model.
+enum class Again : std::uint8_t { Nothing, Cheap, Everything };
 
-// Which blocks of the model are recomputed, and what of them.
-struct Choice {
-  bool none = true;
-  std::int16_t slot = kAllBlocks;
-  std::int64_t every = 1, first = 0, last = 0;  // of the model's blocks
-
-  bool takes(std::int64_t block) const {
-    return !none && block >= first && block <= last && (block - first) % every == 0;
-  }
-};
-
-Choice choose(const PassOptions& options, std::int64_t blocks) {
-  Choice choice;
-  const std::string& mode = options.text("mode");
-  choice.none = mode == "none";
-  if (mode == "selective") choice.slot = kCheapBlock;
-  choice.every = options.integer("every");
-  choice.first = options.integer("first");
-  choice.last = options.integer("last") < 0 ? blocks - 1 : options.integer("last");
-  return choice;
-}
+std::int16_t slot_of(Again again) { return again == Again::Cheap ? 1 : -1; }  // saved block 1 of units.hpp, or all
 
 bool starts_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
 
-std::vector<Action> rewrite(std::span<const Action> actions, const ir::Settings& settings, const Choice& choice) {
+// `again` by block of the model.
+std::vector<Action> rewrite(std::span<const Action> actions, const ir::Settings& settings,
+                            std::span<const Again> again) {
   std::vector<Action> out;
   out.reserve(actions.size() + actions.size() / 2);
   for (const Action& a : actions) {
-    const bool chosen = a.unit >= 0 && (a.kind == ActionKind::Forward || starts_backward(a.kind)) &&
-                        ir::unit_kind(settings, a.unit) == ir::UnitKind::block &&
-                        choice.takes(ir::unit_layer(a.unit));
-    if (chosen && starts_backward(a.kind)) {
-      Action recompute = a;
-      recompute.kind = ActionKind::Recompute;
-      recompute.slot = choice.slot;
-      out.push_back(recompute);
+    Again what = Again::Nothing;
+    if (a.unit >= 0 && (a.kind == ActionKind::Forward || starts_backward(a.kind)) &&
+        ir::unit_kind(settings, a.unit) == ir::UnitKind::block) {
+      what = again[static_cast<std::size_t>(ir::unit_layer(a.unit))];
+    }
+    Action other = a;
+    other.slot = slot_of(what);
+    if (what != Again::Nothing && starts_backward(a.kind)) {
+      other.kind = ActionKind::Recompute;
+      out.push_back(other);
     }
     out.push_back(a);
-    if (chosen && a.kind == ActionKind::Forward) {
-      Action free = a;
-      free.kind = ActionKind::Free;
-      free.slot = choice.slot;
-      out.push_back(free);
+    if (what != Again::Nothing && a.kind == ActionKind::Forward) {
+      other.kind = ActionKind::Free;
+      out.push_back(other);
     }
   }
   return out;
 }
 
+std::vector<std::int64_t> blocks_of(const ir::Plan& plan, std::size_t rank) {
+  std::vector<std::int64_t> blocks;
+  for (const ir::Stage& stage : plan.stages) {
+    if (static_cast<std::size_t>(stage.pp) != rank) continue;
+    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
+      if (ir::unit_kind(plan.settings, u) == ir::UnitKind::block) blocks.push_back(ir::unit_layer(u));
+    }
+  }
+  return blocks;
+}
+
+// A rank's choice with as little recomputing as its memory allows: block after block computes the cheap tensors again,
+// then block after block everything. The peak falls with each step, so the first step that fits is found by halving.
+class Fit {
+ public:
+  Fit(ir::Plan& plan, ir::Program& program, std::size_t rank, std::int64_t limit)
+      : plan_(plan), program_(program), rank_(rank), limit_(limit), blocks_(blocks_of(plan, rank)),
+        original_(program.ranks[rank].actions) {}
+
+  bool run(ir::DiagnosticSink& sink) {
+    std::size_t low = 0, high = 2 * blocks_.size();
+    if (peak(high) > limit_) {
+      sink.error({}, "recompute: rank " + std::to_string(rank_) + " holds " + ir::bytes_text(peak(high)) +
+                         " even if every block is computed again, more than memory.limit=" +
+                         plan_.settings.memory.limit);
+      return false;
+    }
+    while (low < high) {
+      const std::size_t middle = (low + high) / 2;
+      if (peak(middle) <= limit_) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    peak(low);
+    return true;
+  }
+
+ private:
+  // Leaves the program as it is after so many steps.
+  std::int64_t peak(std::size_t steps) {
+    std::vector<Again> again(static_cast<std::size_t>(plan_.settings.model.layers), Again::Nothing);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto block = static_cast<std::size_t>(blocks_[i]);
+      if (i < steps) again[block] = Again::Cheap;
+      if (i + blocks_.size() < steps) again[block] = Again::Everything;
+    }
+    program_.ranks[rank_].actions = rewrite(original_, plan_.settings, again);
+    return ir::memory_peak(plan_, program_, rank_).bytes();
+  }
+
+  ir::Plan& plan_;
+  ir::Program& program_;
+  std::size_t rank_;
+  std::int64_t limit_;
+  std::vector<std::int64_t> blocks_;
+  std::vector<Action> original_;
+};
+
+bool fit(ir::Plan& plan, ir::DiagnosticSink& sink) {
+  const std::optional<std::int64_t> limit = ir::parse_bytes(plan.settings.memory.limit);
+  if (!limit || *limit == 0) {
+    sink.error({}, "recompute{mode=fit} needs a memory.limit to fit into");
+    return false;
+  }
+  for (ir::Program& program : plan.programs) {
+    for (std::size_t r = 0; r < program.ranks.size() && !program.forward_only; ++r) {
+      if (!Fit(plan, program, r, *limit).run(sink)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool run_recompute(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink& sink) {
-  const std::int64_t blocks = plan.settings.model.layers;
-  const Choice choice = choose(options, blocks);
-  if (!choice.none && (choice.first > choice.last || choice.last >= blocks)) {
-    sink.error({}, "recompute: blocks " + std::to_string(choice.first) + " to " + std::to_string(choice.last) +
+  const std::string& mode = options.text("mode");
+  if (mode == "none") return true;
+  if (mode == "fit") return fit(plan, sink);
+  const std::int64_t blocks = plan.settings.model.layers, first = options.integer("first");
+  const std::int64_t last = options.integer("last") < 0 ? blocks - 1 : options.integer("last");
+  if (first > last || last >= blocks) {
+    sink.error({}, "recompute: blocks " + std::to_string(first) + " to " + std::to_string(last) +
                        " of a model with blocks 0 to " + std::to_string(blocks - 1));
     return false;
   }
-  if (choice.none) return true;
+  std::vector<Again> again(static_cast<std::size_t>(blocks), Again::Nothing);
+  for (std::int64_t b = first; b <= last; b += options.integer("every")) {
+    again[static_cast<std::size_t>(b)] = mode == "selective" ? Again::Cheap : Again::Everything;
+  }
   for (ir::Program& program : plan.programs) {
     if (program.forward_only) continue;
-    for (ir::RankProgram& rank : program.ranks) rank.actions = rewrite(rank.actions, plan.settings, choice);
+    for (ir::RankProgram& rank : program.ranks) rank.actions = rewrite(rank.actions, plan.settings, again);
   }
   return true;
 }

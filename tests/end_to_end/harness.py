@@ -117,12 +117,15 @@ class EndToEnd(unittest.TestCase):
     def plan(self, *settings, passes=None):
         """femc plan with overrides, "parallel.pp=2" and so on, and a pipeline other than the default one."""
         out = self.fresh(".plan")
-        words = [word for setting in settings for word in ("--set", setting)]
-        words += ["--passes", passes] if passes else []
-        done = subprocess.run([BIN / "femc", "plan", self.config, "-o", out, *words], capture_output=True, text=True,
-                              timeout=60, check=False)
+        done = self.femc_plan(*settings, passes=passes, out=out)
         self.assertEqual(done.returncode, 0, done.stderr)
         return out
+
+    def femc_plan(self, *settings, passes=None, out=None):
+        words = [word for setting in settings for word in ("--set", setting)]
+        words += ["--passes", passes] if passes else []
+        return subprocess.run([BIN / "femc", "plan", self.config, "-o", out or self.fresh(".plan"), *words],
+                              capture_output=True, text=True, timeout=60, check=False)
 
     def femrun(self, plan, *options, timeout=120):
         return subprocess.run([BIN / "femrun", plan, *options], capture_output=True, text=True, timeout=timeout,

@@ -1,0 +1,53 @@
+#include "executor/memory_report.hpp"
+
+#include <set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "executor/weights/file_io.hpp"
+
+namespace fem::exec {
+
+RankMemory measure(const Parameters& parameters) {
+  RankMemory memory;
+  std::set<const void*> counted;
+  const auto add = [&](std::int64_t& kind, const at::Tensor& tensor) {
+    if (counted.insert(tensor.storage().data()).second) kind += static_cast<std::int64_t>(tensor.storage().nbytes());
+  };
+  for (const StageParameters& stage : parameters.stages())
+    for (const UnitParameters& unit : stage.units) {
+      add(memory.parameters, unit.compute);
+      add(memory.masters, unit.master);
+      add(memory.gradients, unit.grad);
+      add(memory.gradients, unit.reduced);
+      add(memory.optimizer, unit.exp_avg);
+      add(memory.optimizer, unit.exp_avg_sq);
+    }
+  return memory;
+}
+
+void write_memory_report(const std::filesystem::path& path, const RankMemory& mine, const Topology& topology,
+                         Communicator& comm) {
+  std::vector<RankMemory> all(static_cast<std::size_t>(comm.size()));
+  comm.all_gather(ir::Group::world, &mine, all.data(), sizeof mine);
+  if (comm.rank() != 0) return;
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const Coordinates at = topology.coordinates(static_cast<int>(r));
+    const RankMemory& m = all[r];
+    ranks.push_back({{"rank", r},
+                     {"pp", at.pp},
+                     {"dp", at.dp},
+                     {"parameters_bytes", m.parameters},
+                     {"masters_bytes", m.masters},
+                     {"gradients_bytes", m.gradients},
+                     {"optimizer_bytes", m.optimizer},
+                     {"blocks_bytes", m.blocks},
+                     {"workspace_bytes", m.workspace},
+                     {"allocator_peak_bytes", m.allocator_peak}});
+  }
+  write_file(path, nlohmann::ordered_json{{"ranks", ranks}}.dump(2) + "\n");
+}
+
+}  // namespace fem::exec

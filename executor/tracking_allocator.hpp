@@ -1,0 +1,40 @@
+// How much memory LibTorch holds for each rank of this process, and its highest point.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace fem::exec {
+
+struct MemoryCounter {
+  std::atomic<std::int64_t> now{0}, peak{0};
+  void add(std::int64_t bytes) {
+    const std::int64_t held = now.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::int64_t most = peak.load(std::memory_order_relaxed);
+    while (held > most && !peak.compare_exchange_weak(most, held, std::memory_order_relaxed)) {
+    }
+  }
+};
+
+// Replaces LibTorch's CPU allocator by one that counts, for the rest of the process. What was allocated before goes on to
+// belong to the old one. Call it before any rank starts.
+void track_allocations();
+
+// Until the object goes, this thread's allocations count for a counter of its own; a release counts where the memory was
+// allocated. The counter lives as long as the process: memory may outlive whoever counts it. Without track_allocations()
+// it stays at 0.
+class CountAllocations {
+ public:
+  CountAllocations();
+  ~CountAllocations();
+  CountAllocations(const CountAllocations&) = delete;
+  CountAllocations& operator=(const CountAllocations&) = delete;
+
+  const MemoryCounter& counter() const { return counter_; }
+
+ private:
+  MemoryCounter& counter_;
+  MemoryCounter* before_;
+};
+
+}  // namespace fem::exec

@@ -1,0 +1,61 @@
+// What a rank holds in memory while it runs a program, to the byte: every block with its birth and its death.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ir/plan.hpp"
+#include "ir/units.hpp"
+
+namespace fem::ir {
+
+enum class MemoryKind : std::uint8_t {
+  Parameters,    // working copies in the compute format; in fp32 without sharded parameters the masters too
+  Masters,       // fp32 masters where they are apart
+  Gradients,     // fp32 accumulators and reduced gradients
+  Optimizer,     // fp32 moments
+  Activations,   // what units and stages hand to each other, and what the backward needs of it
+  Saved,         // what the forward keeps for the backward, but the units' inputs
+  WeightWork,    // what BackwardInput keeps for BackwardWeight
+  ActGradients,  // gradients of activations
+  Workspace,     // scratch inside an action
+};
+inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::Workspace) + 1;
+std::string_view name(MemoryKind kind);
+using KindBytes = std::array<std::int64_t, kMemoryKinds>;
+std::int64_t total(const KindBytes& bytes);
+
+// A block: it is there from the beginning of tick `birth` to the end of tick `death`.
+struct MemoryBlock {
+  MemoryKind kind;
+  std::int16_t stage, unit;  // unit: whose block it is; of an activation between units, the one that it leaves
+  std::int32_t microbatch;
+  std::uint32_t birth, death;
+  std::int64_t bytes;
+};
+
+// The blocks of a rank in the order of their birth. A batch of actions is one tick; an action of a whole stage has one
+// for each of its units, in the order in which they run.
+struct RankBlocks {
+  std::vector<MemoryBlock> blocks;
+  std::vector<std::uint32_t> action;  // by tick: index of the action, the first of its batch
+};
+// Presumes a program whose operands are in range and whose dataflow is right.
+RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t rank);
+
+// What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace of
+// the plan's most demanding action.
+KindBytes persistent_bytes(const Plan& plan, std::size_t rank);
+
+struct MemoryPeak {
+  KindBytes persistent{}, blocks{};  // by kind, at the peak
+  std::uint32_t tick = 0, action = 0;  // at which it is reached first
+  std::int64_t live = 0;             // bytes of blocks at the peak
+  std::int64_t pool = 0;             // bytes that free lists by size hold for the same blocks: live or more
+  std::int64_t bytes() const { return total(persistent) + live; }
+};
+MemoryPeak memory_peak(const Plan& plan, const Program& program, std::size_t rank);
+
+}  // namespace fem::ir
