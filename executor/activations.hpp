@@ -46,6 +46,7 @@ class Activations {
   std::size_t activation_bytes() const { return activation_bytes_; }
 
   BlockPool& pool() { return pool_; }
+  const BlockPool& pool() const { return pool_; }
 
   // Releases everything, after an error or before another program.
   void clear();

@@ -55,6 +55,7 @@ class BlockPool {
   void* workspace(std::int64_t bytes);
 
   std::int64_t allocated() const { return allocated_; }  // bytes of blocks and workspace
+  std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
   struct Size {

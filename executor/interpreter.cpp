@@ -40,12 +40,13 @@ bool executed(const ir::Action& action) {
   switch (action.kind) {
     case ir::ActionKind::Offload:
     case ir::ActionKind::Reload: return false;
+    // Block 0 is restored together with block 1 only.
+    case ir::ActionKind::Recompute:
+    case ir::ActionKind::Free: return action.slot != 0;
     case ir::ActionKind::Forward:
     case ir::ActionKind::Backward:
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
-    case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free:
     case ir::ActionKind::Unshard:
     case ir::ActionKind::Reshard:
     case ir::ActionKind::ReduceScatter:
@@ -169,14 +170,15 @@ const Microbatch& Interpreter::batch(const Run& run, int m) const {
 }
 
 void Interpreter::execute(Run& run, const ir::Action& action) {
-  const int s = action.stage, m = action.microbatch, u = action.unit;
+  const int s = action.stage, u = action.unit;
   StepResult& result = run.result;
   switch (action.kind) {
     case ir::ActionKind::Forward:
-      return stages_.forward(s, m, batch(run, m), !run.program.forward_only, run.losses);
-    case ir::ActionKind::Backward: return stages_.backward(s, m);
-    case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m);
-    case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m);
+    case ir::ActionKind::Backward:
+    case ir::ActionKind::BackwardInput:
+    case ir::ActionKind::BackwardWeight:
+    case ir::ActionKind::Recompute:
+    case ir::ActionKind::Free: return execute_units(run, action);
     case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
@@ -196,6 +198,34 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::SendBackward: return exchange({&action, 1});
     case ir::ActionKind::Offload:
     case ir::ActionKind::Reload: not_executed(action);
+  }
+}
+
+// On the unit that the action names, or on all units of its stage: up forward, down backward.
+void Interpreter::execute_units(Run& run, const ir::Action& action) {
+  const int s = action.stage, units = stages_.units(s);
+  if (action.unit >= 0) {
+    const int first = plan_.stages[static_cast<std::size_t>(s)].first_unit;
+    return execute_unit(run, action, action.unit - first);
+  }
+  const bool up = action.kind == ir::ActionKind::Forward;
+  for (int i = 0; i < units; ++i) execute_unit(run, action, up ? i : units - 1 - i);
+}
+
+void Interpreter::execute_unit(Run& run, const ir::Action& action, int unit) {
+  const int s = action.stage, m = action.microbatch;
+  const Recompute what = action.slot == 1 ? Recompute::cheap : Recompute::everything;
+  switch (action.kind) {
+    case ir::ActionKind::Forward:
+      return stages_.forward(s, m, unit, batch(run, m), run.program.forward_only ? Keep::nothing : Keep::everything,
+                             run.losses);
+    case ir::ActionKind::Backward:
+      stages_.backward_input(s, m, unit);
+      return stages_.backward_weight(s, m, unit);
+    case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m, unit);
+    case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m, unit);
+    case ir::ActionKind::Recompute: return stages_.recompute(s, m, unit, batch(run, m), what);
+    default: return stages_.free_saved(s, m, unit, what);
   }
 }
 

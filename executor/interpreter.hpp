@@ -48,6 +48,8 @@ class Interpreter {
   // alive.
   StepResult run(const ir::Program& program, const StepInput& input);
 
+  const BlockPool& pool() const { return activations_.pool(); }
+
   // Buffers alive between programs: 0, or a program leaks.
   std::int64_t alive_buffers() const { return activations_.alive(); }
 
@@ -63,6 +65,8 @@ class Interpreter {
 
   void execute_all(Run& run);
   void execute(Run& run, const ir::Action& action);
+  void execute_units(Run& run, const ir::Action& action);
+  void execute_unit(Run& run, const ir::Action& action, int unit);
   void exchange(std::span<const ir::Action> halves);
   std::string describe(std::uint32_t action) const;
   const Microbatch& batch(const Run& run, int m) const;

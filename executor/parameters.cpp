@@ -11,15 +11,9 @@
 namespace fem::exec {
 namespace {
 
-std::int64_t align(std::int64_t n, std::int64_t to = kParameterAlignment) { return (n + to - 1) / to * to; }
+std::int64_t align(std::int64_t n) { return (n + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment; }
 
 }  // namespace
-
-std::int64_t flat_elements(ir::UnitKind kind, const ir::UnitDims& dims, int pieces) {
-  std::int64_t n = 0;
-  for (const ir::ParamInfo& param : ir::info(kind).params) n += align(param.elements(dims));
-  return align(n, pieces * kParameterAlignment);
-}
 
 std::vector<at::Tensor> parameter_views(const at::Tensor& flat, ir::UnitKind kind, const ir::UnitDims& dims) {
   std::vector<at::Tensor> result;

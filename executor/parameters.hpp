@@ -15,9 +15,8 @@
 
 namespace fem::exec {
 
-// Offsets inside a flat buffer are multiples of this many elements: 64 bytes in either format, so that vector loops
-// start a parameter at the same alignment wherever it lies.
-inline constexpr std::int64_t kParameterAlignment = 32;
+using ir::flat_elements;
+using ir::kParameterAlignment;
 
 // This rank among the replicas over dp and cp: a flat buffer has `count` equal pieces, and with parallel.zero above 0
 // each replica owns the piece of its index.
@@ -105,9 +104,6 @@ class Parameters {
   const UnitParameters* in_gather_buffer_ = nullptr;
   bool poison_ = false;
 };
-
-// Elements of a unit's whole flat buffer: gaps included, a multiple of `pieces` times kParameterAlignment.
-std::int64_t flat_elements(ir::UnitKind kind, const ir::UnitDims& dims, int pieces = 1);
 
 // Calls visit(param index, first element inside the parameter, first element inside the flat buffer, elements) for each
 // part of a parameter that lies in [begin, end) of the flat buffer, in order.

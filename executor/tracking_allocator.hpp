@@ -16,13 +16,13 @@ struct MemoryCounter {
   }
 };
 
-// Replaces LibTorch's CPU allocator by one that counts, for the rest of the process. What was allocated before goes on to
-// belong to the old one. Call it before any rank starts.
+// Replaces LibTorch's CPU allocator by one that counts, for the rest of the process. What was allocated before goes on
+// to belong to the old one. Call it before any rank starts.
 void track_allocations();
 
-// Until the object goes, this thread's allocations count for a counter of its own; a release counts where the memory was
-// allocated. The counter lives as long as the process: memory may outlive whoever counts it. Without track_allocations()
-// it stays at 0.
+// Until the object goes, this thread's allocations count for a counter of its own; a release counts where the memory
+// was allocated. The counter lives as long as the process: memory may outlive whoever counts it. Without
+// track_allocations() it stays at 0.
 class CountAllocations {
  public:
   CountAllocations();

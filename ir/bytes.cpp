@@ -13,9 +13,9 @@ struct ByteUnit {
   double bytes;
 };
 constexpr std::array kUnits{
-    ByteUnit{"", 1},       ByteUnit{"B", 1},        ByteUnit{"kB", 1e3},     ByteUnit{"MB", 1e6},     ByteUnit{"GB", 1e9},
-    ByteUnit{"TB", 1e12},  ByteUnit{"KiB", 0x1p10}, ByteUnit{"MiB", 0x1p20}, ByteUnit{"GiB", 0x1p30},
-    ByteUnit{"TiB", 0x1p40},
+    ByteUnit{"", 1},         ByteUnit{"B", 1},        ByteUnit{"kB", 1e3},     ByteUnit{"MB", 1e6},
+    ByteUnit{"GB", 1e9},     ByteUnit{"TB", 1e12},    ByteUnit{"KiB", 0x1p10}, ByteUnit{"MiB", 0x1p20},
+    ByteUnit{"GiB", 0x1p30}, ByteUnit{"TiB", 0x1p40},
 };
 constexpr double kMost = 0x1p62;
 

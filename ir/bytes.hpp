@@ -8,8 +8,8 @@
 
 namespace fem::ir {
 
-// "80GiB", "1.5 MB", "4096": a number and a unit, of B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of
-// 1024); without a unit bytes. Empty for anything else, a negative number or more than 2^62 bytes.
+// "80GiB", "1.5 MB", "4096": a number and a unit, of B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers
+// of 1024); without a unit bytes. Empty for anything else, a negative number or more than 2^62 bytes.
 std::optional<std::int64_t> parse_bytes(std::string_view text);
 
 // "1.50 GiB", "12.0 KiB", "640 B".

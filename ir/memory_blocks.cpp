@@ -139,6 +139,7 @@ class Blocks {
       case ActionKind::Reload:
       case ActionKind::ZeroGrad:
       case ActionKind::ReduceLoss:
+      case ActionKind::ReduceReplicaGrad:
       case ActionKind::ReduceTiedGrad:
       case ActionKind::AllReduce:
       case ActionKind::ReduceScatter:

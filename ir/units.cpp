@@ -274,6 +274,13 @@ std::string param_hf_name(const ParamInfo& param, std::int64_t layer) {
   return out;
 }
 
+std::int64_t flat_elements(UnitKind kind, const UnitDims& dims, int pieces) {
+  const auto align = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+  std::int64_t n = 0;
+  for (const ParamInfo& param : info(kind).params) n += align(param.elements(dims), kParameterAlignment);
+  return align(n, pieces * kParameterAlignment);
+}
+
 bool reduced_once(const Settings& settings, UnitKind kind) {
   return settings.parallel.reduce == "step" || (settings.model.tied && kind != UnitKind::block);
 }

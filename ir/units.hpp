@@ -140,6 +140,13 @@ std::int64_t unit_count(const Settings& settings);             // layers + 2
 UnitKind unit_kind(const Settings& settings, std::int64_t unit);
 std::int64_t unit_layer(std::int64_t unit);                    // index of the block, unit - 1
 std::string param_hf_name(const ParamInfo& param, std::int64_t layer);  // "{}" filled in
+// Offsets inside a flat buffer of a unit's parameters are multiples of this many elements: 64 bytes in either format,
+// so that vector loops start a parameter at the same alignment wherever it lies.
+inline constexpr std::int64_t kParameterAlignment = 32;
+// Elements of a unit's whole flat buffer: the parameters in the order of units.def, gaps included; a multiple of
+// `pieces` times kParameterAlignment, so that so many replicas can divide it.
+std::int64_t flat_elements(UnitKind kind, const UnitDims& dims, int pieces = 1);
+
 // Gradients of a tied copy are complete only at the end of the step, whatever parallel.reduce says.
 bool reduced_once(const Settings& settings, UnitKind kind);
 std::int64_t parameter_count(const Settings& settings);        // of the whole model; a tied embedding counts once

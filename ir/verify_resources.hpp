@@ -54,8 +54,8 @@ class RankResources {
   static std::int64_t of_rank(ResourceKind kind) { return position(kOfRank, kind); }
 
   // Calls use(index, name) for each resource of that kind that the action concerns and that exists for its stage and
-  // program: a row without a stage concerns all stages of the rank, a reduction of copies both where they lie here. What
-  // enters a stage from a stage of the same rank is that stage's output itself.
+  // program: a row without a stage concerns all stages of the rank, a reduction of copies both where they lie here.
+  // What enters a stage from a stage of the same rank is that stage's output itself.
   template <class Use>
   void each(const Action& a, ResourceKind kind, Use use) const {
     if (const int k = position(kOfRank, kind); k >= 0) {

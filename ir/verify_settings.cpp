@@ -189,7 +189,7 @@ void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
 
 }  // namespace
 
-void check_memory_settings(const MemorySettings& memory, Report& report) {
+void check_memory_settings(const Settings::MemorySettings& memory, Report& report) {
   if (!memory.limit.empty() && !parse_bytes(memory.limit)) {
     report.settings(Code::V01, "memory",
                     "memory.limit = " + memory.limit + " is not a number of bytes, as 80GiB or 512MB");

@@ -32,6 +32,7 @@ Walk walk_of(ActionKind kind) {
     case ActionKind::Reload:
     case ActionKind::ZeroGrad:
     case ActionKind::ReduceLoss:
+    case ActionKind::ReduceReplicaGrad:
     case ActionKind::ReduceTiedGrad:
     case ActionKind::AllReduce:
     case ActionKind::ReduceScatter:

@@ -1,0 +1,269 @@
+#include "tests/ir/unit_programs.hpp"
+
+#include <initializer_list>
+#include <map>
+#include <tuple>
+
+#include "ir/builder.hpp"
+
+namespace fem::ir::testing {
+namespace {
+
+using Hash = std::uint64_t;
+constexpr int kUnits = 5;
+
+Hash mix(Hash h) {  // the finaliser of splitmix64
+  h += 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+  return h ^ (h >> 31);
+}
+Hash hash(std::initializer_list<Hash> parts) {
+  Hash h = 1;
+  for (const Hash p : parts) h = mix(h ^ mix(p));
+  return h;
+}
+
+struct Failure {
+  std::string reason;
+};
+
+Action of(ActionKind kind, int unit, int microbatch = -1, int block = -1) {
+  Action a = action(kind, 0, microbatch);
+  a.unit = static_cast<std::int16_t>(unit);
+  a.slot = static_cast<std::int16_t>(block);
+  if (info(kind).has(operand::kG)) a.group = Group::dp_cp;
+  return a;
+}
+
+// One unit after the other, as passes would write it; every gather is released at once.
+class Writer {
+ public:
+  explicit Writer(const UnitShape& shape) : shape_(shape) {}
+
+  Program train() {
+    if (!shape_.by_microbatch) out_.push_back(of(ActionKind::ZeroGrad, -1));
+    for (int m = 0; m < shape_.microbatches; ++m) {
+      for (int u = 0; u < kUnits; ++u) forward(u, m);
+    }
+    for (int m = 0; m < shape_.microbatches; ++m) {
+      for (int u = kUnits; u-- > 0;) backward(u, m);
+      for (int u = kUnits; u-- > 0 && shape_.split;) weight(of(ActionKind::BackwardWeight, u, m));
+    }
+    out_.push_back(reduce_loss());
+    if (!shape_.by_microbatch) out_.push_back(of(reduction(), -1));
+    for (const Action& a : {grad_norm(), clip_grad(0), optimizer_step(0)}) out_.push_back(a);
+    if (shape_.zero == 1 || shape_.zero == 2) out_.push_back(of(ActionKind::Unshard, -1));
+    return {"train", false, shape_.microbatches, {{std::move(out_), {}}}};
+  }
+
+  Program eval() {
+    out_.clear();
+    for (int u = 0; u < kUnits; ++u) gathered(of(ActionKind::Forward, u, 0));
+    out_.push_back(reduce_loss());
+    return {"eval", true, 1, {{std::move(out_), {}}}};
+  }
+
+ private:
+  ActionKind reduction() const { return shape_.zero > 0 ? ActionKind::ReduceScatter : ActionKind::AllReduce; }
+  int block_of(int u) const { return u % 2 ? -1 : 1; }
+  bool recomputed(int u) const { return shape_.recompute && u > 0 && u + 1 < kUnits; }
+
+  void gathered(const Action& a) {
+    if (shape_.zero == 3) out_.push_back(of(ActionKind::Unshard, a.unit));
+    out_.push_back(a);
+    if (shape_.zero == 3) out_.push_back(of(ActionKind::Reshard, a.unit));
+  }
+  void weight(const Action& a) {
+    if (shape_.by_microbatch) out_.push_back(of(ActionKind::ZeroGrad, a.unit));
+    a.kind == ActionKind::Backward ? gathered(a) : out_.push_back(a);
+    if (shape_.by_microbatch) out_.push_back(of(reduction(), a.unit));
+  }
+  void forward(int u, int m) {
+    gathered(of(ActionKind::Forward, u, m));
+    if (recomputed(u)) out_.push_back(of(ActionKind::Free, u, m, block_of(u)));
+  }
+  void backward(int u, int m) {
+    if (recomputed(u)) gathered(of(ActionKind::Recompute, u, m, block_of(u)));
+    shape_.split ? gathered(of(ActionKind::BackwardInput, u, m)) : weight(of(ActionKind::Backward, u, m));
+  }
+
+  UnitShape shape_;
+  std::vector<Action> out_;
+};
+
+// Names: the tensor's letter, unit, saved block, microbatch.
+using Key = std::tuple<char, int, int, int>;
+
+class UnitWorld {
+ public:
+  UnitWorld(const Plan& plan, const Program& program)
+      : program_(program), zero_(plan.level < Level::Unit ? 0 : plan.settings.parallel.zero) {
+    for (int u = 0; u < kUnits; ++u) {
+      values_[{'h', u, 0, 0}] = hash({static_cast<Hash>(u)});
+      if (zero_ < 3) values_[{'p', u, 0, 0}] = values_[{'h', u, 0, 0}];
+    }
+    values_[{'l', 0, 0, 0}] = 0;
+  }
+
+  UnitResult run() {
+    UnitResult result;
+    try {
+      for (const Action& a : program_.ranks[0].actions) {
+        if (a.unit >= 0 || !info(a.kind).has(operand::kU)) {
+          execute(a);
+          continue;
+        }
+        const bool up = a.kind == ActionKind::Forward;
+        for (int i = 0; i < kUnits; ++i) {
+          Action one = a;
+          one.unit = static_cast<std::int16_t>(up ? i : kUnits - 1 - i);
+          execute(one);
+        }
+      }
+      for (int u = 0; u < kUnits; ++u) {
+        result.shard.push_back(get({'h', u, 0, 0}));
+        // What the next step would compute with.
+        if (zero_ == 1 || zero_ == 2) result.shard.back() = hash({result.shard.back(), get({'p', u, 0, 0})});
+      }
+      result.loss = get({'M', 0, 0, 0});
+      result.held = values_.size();
+    } catch (const Failure& failure) {
+      return {failure.reason, {}, 0, 0};
+    }
+    return result;
+  }
+
+ private:
+  Hash get(const Key& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end()) throw Failure{std::string("undefined ") + std::get<0>(key)};
+    return found->second;
+  }
+  Hash take(const Key& key) {
+    const Hash value = get(key);
+    values_.erase(key);
+    return value;
+  }
+  void put(const Key& key, Hash value) {
+    if (!values_.emplace(key, value).second) throw Failure{std::string("overwritten ") + std::get<0>(key)};
+  }
+  // Zero is defined by ZeroGrad; sums of the step begin with their first term.
+  void add(const Key& key, Hash value) { values_[key] = get(key) + value; }
+
+  Hash saved(int u, int k, Hash x) const {
+    return hash({'S', static_cast<Hash>(u), static_cast<Hash>(k), x, get({'p', u, 0, 0})});
+  }
+
+  void execute(const Action& a) {
+    const int u = a.unit, m = a.microbatch;
+    const auto id = static_cast<Hash>(u), mb = static_cast<Hash>(m);
+    switch (a.kind) {
+      case ActionKind::Forward: {
+        const Hash x = u > 0 ? take({'a', u - 1, 0, m}) : hash({mb});
+        const Hash y = hash({'F', id, mb, x, get({'p', u, 0, 0})});
+        if (!program_.forward_only) {
+          for (int k = 0; k < 2; ++k) put({'S', u, k, m}, saved(u, k, x));
+          put({'x', u, 0, m}, x);
+        }
+        u + 1 < kUnits ? put({'a', u, 0, m}, y) : add({'l', 0, 0, 0}, hash({'l', mb, y}));
+        return;
+      }
+      case ActionKind::Free:
+        for (int k = 0; k < 2; ++k) {
+          if (a.slot < 0 || a.slot == k) take({'S', u, k, m});
+        }
+        return;
+      case ActionKind::Recompute: {
+        const Hash x = get({'x', u, 0, m});
+        for (int k = 0; k < 2; ++k) {
+          if (a.slot < 0 || a.slot == k) put({'S', u, k, m}, saved(u, k, x));
+        }
+        return;
+      }
+      case ActionKind::Backward:
+      case ActionKind::BackwardInput: {
+        const Hash dy = u + 1 < kUnits ? take({'g', u, 0, m}) : hash({mb, 7});
+        const Hash all = hash({take({'S', u, 0, m}), take({'S', u, 1, m}), take({'x', u, 0, m}), dy});
+        if (u > 0) put({'g', u - 1, 0, m}, hash({'g', id, all, get({'p', u, 0, 0})}));
+        if (u == 0) get({'p', u, 0, 0});
+        if (a.kind == ActionKind::BackwardInput) return put({'W', u, 0, m}, all);
+        return add({'G', u, 0, 0}, hash({'G', all}));
+      }
+      case ActionKind::BackwardWeight: return add({'G', u, 0, 0}, hash({'G', take({'W', u, 0, m})}));
+      case ActionKind::ZeroGrad: return put({'G', u, 0, 0}, 0);
+      case ActionKind::AllReduce:
+      case ActionKind::ReduceScatter: {
+        const Hash sum = take({'G', u, 0, 0});  // linear, so that one reduction and several give the same
+        values_[{'R', u, 0, 0}] += sum;
+        return;
+      }
+      case ActionKind::Unshard:
+        if (zero_ == 0) throw Failure{"nothing is divided"};
+        return put({'p', u, 0, 0}, get({'h', u, 0, 0}));
+      case ActionKind::Reshard: return void(take({'p', u, 0, 0}));
+      case ActionKind::ReduceLoss: return put({'M', 0, 0, 0}, hash({'M', take({'l', 0, 0, 0})}));
+      case ActionKind::GradNorm: {
+        Hash sum = get({'M', 0, 0, 0});
+        for (int v = 0; v < kUnits; ++v) sum += mix(get({'R', v, 0, 0}));
+        return put({'N', 0, 0, 0}, sum);
+      }
+      case ActionKind::ClipGrad:
+        for (int v = 0; v < kUnits; ++v) {
+          put({'R', v, 0, 0}, hash({'C', take({'R', v, 0, 0}), get({'N', 0, 0, 0}), get({'M', 0, 0, 0})}));
+        }
+        return;
+      case ActionKind::OptimizerStep: return step(a);
+      default: throw Failure{"an action that this world does not run"};
+    }
+  }
+
+  void step(const Action& a) {
+    for (int v = 0; v < kUnits; ++v) {
+      const Hash next = hash({'O', take({'h', v, 0, 0}), take({'R', v, 0, 0}), Hash{a.if_finite()}});
+      put({'h', v, 0, 0}, next);
+      if (zero_ == 0) values_[{'p', v, 0, 0}] = next;
+      if (zero_ > 0) values_.erase({'p', v, 0, 0});  // old now: using it is undefined
+    }
+  }
+
+  const Program& program_;
+  std::int64_t zero_;
+  std::map<Key, Hash> values_;
+};
+
+}  // namespace
+
+std::string name(const UnitShape& s) {
+  return "zero" + std::to_string(s.zero) + (s.by_microbatch ? "_microbatch" : "") + (s.split ? "_split" : "") +
+         (s.recompute ? "_recompute" : "");
+}
+
+std::vector<UnitShape> all_unit_shapes() {
+  std::vector<UnitShape> shapes;
+  for (int zero = 0; zero < 4; ++zero) {
+    for (const bool by_microbatch : {false, true}) {
+      for (const bool split : {false, true}) {
+        for (const bool recompute : {false, true}) shapes.push_back({zero, by_microbatch, split, recompute});
+      }
+    }
+  }
+  return shapes;
+}
+
+Plan unit_plan(const UnitShape& shape) {
+  Plan plan;
+  plan.settings.model = {.layers = kUnits - 2, .hidden = 8, .intermediate = 16, .heads = 2, .vocab = 16};
+  plan.settings.parallel.dp = 2;
+  plan.settings.parallel.zero = shape.zero;
+  plan.settings.parallel.reduce = shape.by_microbatch ? "microbatch" : "step";
+  plan.settings.batch = {.global = 2 * shape.microbatches, .micro = 1, .seq_len = 4};
+  plan.level = Level::Unit;
+  plan.stages = {{.pp = 0, .first_unit = 0, .units = kUnits}};
+  plan.programs = {Writer(shape).train(), Writer(shape).eval()};
+  return plan;
+}
+
+UnitResult run_units(const Plan& plan, const Program& program) { return UnitWorld(plan, program).run(); }
+
+}  // namespace fem::ir::testing
