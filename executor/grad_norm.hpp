@@ -22,7 +22,7 @@ double sum_of_squares(std::span<const float> values);
 // replicas over dp and cp once: they hold the same bits after their reduction.
 class GradNorm {
  public:
-  GradNorm(const ir::Plan& plan, ReplicaPlace replica);
+  explicit GradNorm(const ir::Plan& plan, ReplicaPlace replica = {});
 
   // L2 norm of the reduced gradients. Not finite when any gradient is not.
   double operator()(const Parameters& parameters, Communicator& comm);
