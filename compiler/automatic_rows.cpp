@@ -67,7 +67,7 @@ class Automatic {
     }
   }
 
-  std::int64_t largest_bubble() const { return std::ranges::max(ranks_, {}, &Rank::bubble).bubble; }
+  std::int64_t largest_bubble() const { return std::ranges::max_element(ranks_, {}, &Rank::bubble)->bubble; }
 
   // How many forwards each rank adds between its first and its first backward: while memory allows and the backward has
   // not arrived; strictly more on a rank than on the next, so that none waits for its predecessor.

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <limits>
 
 namespace fem::compiler {
 namespace {
 
 constexpr std::int64_t kNotYet = -1;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 class Filling {
  public:
   Filling(const StepRows& rows, const Placement& placement, std::int64_t m, const SearchCosts& costs,
           std::int64_t slack)
-      : placement_(placement), m_(m), costs_(costs), slack_(slack), ranks_(rows.size()) {
+      : placement_(placement), m_(m), costs_(costs), slack_(slack), ranks_(rows.size()), starts_(rows.size()) {
     for (auto& ends : ends_) ends.resize(static_cast<std::size_t>(placement.stages() * m), kNotYet);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       std::ranges::copy_if(rows[r], std::back_inserter(ranks_[r].left), [](Step s) { return s.kind != OpKind::W; });
@@ -21,6 +24,7 @@ class Filling {
   }
 
   std::optional<StepRows> run() {
+    for (int r = 0; r < placement_.p; ++r) look_ahead(r);
     for (int r = earliest(); r >= 0; r = earliest()) {
       if (!step(r)) return std::nullopt;
     }
@@ -62,18 +66,17 @@ class Filling {
     return made == kNotYet || placement_.rank(before) == r ? made : made + costs_.transfer;
   }
 
+  // When the rank's next operation can start; kNever where that is not known or none is left.
+  void look_ahead(int r) {
+    const Rank& rank = at(r);
+    const std::int64_t arrives = rank.next < rank.left.size() ? arrival(r) : kNotYet;
+    starts_[static_cast<std::size_t>(r)] = arrives == kNotYet ? kNever : std::max(arrives, rank.clock);
+  }
+
   // The rank whose next operation can start first, or -1.
-  int earliest() {
-    int best = -1;
-    std::int64_t best_start = 0;
-    for (int r = 0; r < placement_.p; ++r) {
-      if (at(r).next == at(r).left.size()) continue;
-      const std::int64_t arrives = arrival(r), start = std::max(arrives, at(r).clock);
-      if (arrives == kNotYet || (best >= 0 && start >= best_start)) continue;
-      best = r;
-      best_start = start;
-    }
-    return best;
+  int earliest() const {
+    const auto first = std::ranges::min_element(starts_);
+    return *first == kNever ? -1 : static_cast<int>(first - starts_.begin());
   }
 
   void put_weight(int r) {
@@ -87,7 +90,7 @@ class Filling {
     Rank& rank = at(r);
     while (waiting(r) && rank.clock + costs_.weight <= arrives) put_weight(r);
     if (!waiting(r) || arrives <= rank.clock) return;
-    const std::int64_t largest = std::ranges::max(ranks_, {}, &Rank::idle).idle;
+    const std::int64_t largest = std::ranges::max_element(ranks_, {}, &Rank::idle)->idle;
     if (rank.idle + (arrives - rank.clock) > largest + slack_) put_weight(r);
   }
 
@@ -109,8 +112,12 @@ class Filling {
     rank.memory += costs_.memory(step.kind);
     rank.row.push_back(step);
     const int microbatch = rank.done[step.slot][static_cast<std::size_t>(direction)]++;
-    end(direction, placement_.stage(r, step.slot), microbatch) = rank.clock;
+    const int stage = placement_.stage(r, step.slot);
+    end(direction, stage, microbatch) = rank.clock;
     if (direction == 1) rank.inputs.push_back(step.slot);
+    look_ahead(r);
+    const int consumer = direction == 0 ? placement_.next(stage) : placement_.previous(stage);
+    if (consumer >= 0) look_ahead(placement_.rank(consumer));
     return true;
   }
 
@@ -119,6 +126,7 @@ class Filling {
   SearchCosts costs_;
   std::int64_t slack_;
   std::vector<Rank> ranks_;
+  std::vector<std::int64_t> starts_;   // of each rank's next operation
   std::vector<std::int64_t> ends_[2];  // of forwards and input gradients: [stage][microbatch]
 };
 

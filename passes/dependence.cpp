@@ -124,6 +124,9 @@ void Builder::number() {
       result_.action.push_back({r, static_cast<std::int32_t>(i)});
     }
   }
+  constexpr std::size_t kEdges = 4;  // about as many for each action
+  ends_.reserve(kEdges * result_.action.size());
+  edges_.reserve(kEdges * result_.action.size());
 }
 
 bool crosses(ResourceKind kind) { return kind == ResourceKind::Output || kind == ResourceKind::GradOutput; }

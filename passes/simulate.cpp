@@ -15,6 +15,7 @@ using ir::Action;
 using ir::ActionKind;
 
 constexpr double kNotYet = -1;
+constexpr std::size_t kAhead = 12;  // actions from the memory that is asked for to its use
 
 bool is_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
 bool is_busy(ActionKind kind) {
@@ -25,12 +26,15 @@ bool is_busy(ActionKind kind) {
 // Rendezvous: a message one side of which has come. Asynchronous: a result, and the rank that waits for it.
 struct Event {
   double time = kNotYet;
-  std::int32_t waiter = -1;
-  std::int32_t peer = -1;  // the other side of the message
+  std::int16_t waiter = -1;
+  std::int16_t peer = -1;  // the other side of the message
   bool send = false;       // the side that has come sends
 };
+static_assert(sizeof(Event) == 16);
 
 struct RankState {
+  std::span<const Action> actions;
+  ActionTime* times = nullptr;   // of each action
   std::size_t at = 0, size = 0;  // the batch that runs next or blocks
   double clock = 0, batch_end = 0;
   int pending = 0;            // halves of the current batch whose other side has not come
@@ -53,6 +57,7 @@ class Simulator {
         ranks_(program.ranks.size()),
         collective_(ir::kGroups * program.ranks.size()) {
     events_.resize(2 * plan.stages.size() * static_cast<std::size_t>(program.microbatches));
+    for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r].actions = program.ranks[r].actions;
   }
 
   std::optional<Simulation> run();
@@ -63,7 +68,7 @@ class Simulator {
     double latest = 0;
   };
 
-  const std::vector<Action>& actions(int r) const { return program_.ranks[static_cast<std::size_t>(r)].actions; }
+  std::span<const Action> actions(int r) const { return ranks_[static_cast<std::size_t>(r)].actions; }
   RankState& rank(int r) { return ranks_[static_cast<std::size_t>(r)]; }
   Event& event(bool backward, int stage, int microbatch) {
     return events_[(static_cast<std::size_t>(backward) * plan_.stages.size() + static_cast<std::size_t>(stage)) *
@@ -144,7 +149,9 @@ std::optional<Simulation> Simulator::run() {
   result_.ranks.resize(ranks_.size());
   result_.actions.resize(ranks_.size());
   for (int r = static_cast<int>(ranks_.size()) - 1; r >= 0; --r) {
-    result_.actions[static_cast<std::size_t>(r)].resize(actions(r).size());
+    std::vector<ActionTime>& times = result_.actions[static_cast<std::size_t>(r)];
+    times.resize(actions(r).size());
+    rank(r).times = times.data();
     runnable_.push_back(r);
   }
   while (!runnable_.empty()) {
@@ -162,9 +169,10 @@ std::optional<Simulation> Simulator::run() {
 void Simulator::advance(int r) {
   RankState& state = rank(r);
   state.blocked = false;
-  while (state.at < actions(r).size()) {
-    state.size = ir::batch_size(actions(r), state.at);
-    const std::span<const Action> batch = std::span(actions(r)).subspan(state.at, state.size);
+  const std::span<const Action> all = state.actions;
+  while (state.at < all.size()) {
+    state.size = ir::batch_size(all, state.at);
+    const std::span<const Action> batch = all.subspan(state.at, state.size);
     bool done = true;
     if (ir::is_p2p(batch.front().kind)) {
       done = exchange(r, batch);
@@ -200,7 +208,7 @@ bool Simulator::meet(int r, const Action& half) {
   RankState& state = rank(r);
   const bool send = ir::is_send(half.kind);
   if (message.waiter != half.peer || message.peer != r || message.send == send) {
-    message = {state.clock, r, half.peer, send};
+    message = {state.clock, static_cast<std::int16_t>(r), half.peer, send};
     state.awaited = half.peer;
     return false;
   }
@@ -255,7 +263,7 @@ bool Simulator::ready(int r, const Action& action, double& start) {
 
 bool Simulator::needs(int r, Event& produced, int producer, double transfer, double& start) {
   if (produced.time == kNotYet) {
-    produced.waiter = r;
+    produced.waiter = static_cast<std::int16_t>(r);
     rank(r).awaited = producer;
     return false;
   }
@@ -293,10 +301,13 @@ bool Simulator::collect(int r, const Action& action) {
 // The current batch is over.
 void Simulator::finish(int r, double start, double end) {
   RankState& state = rank(r);
-  for (std::size_t i = 0; i < state.size; ++i)
-    result_.actions[static_cast<std::size_t>(r)][state.at + i] = {start, end};
+  for (std::size_t i = 0; i < state.size; ++i) state.times[state.at + i] = {start, end};
   state.clock = end;
   state.at += state.size;
+  // Ranks take turns at every message, so that no prefetcher follows them all.
+  const std::size_t ahead = std::min(state.at + kAhead, state.actions.size());
+  __builtin_prefetch(state.actions.data() + ahead);
+  __builtin_prefetch(state.times + ahead, 1);
   result_.step_time = std::max(result_.step_time, end);
 }
 
@@ -327,7 +338,7 @@ std::optional<Simulation> Simulator::report_blocked() {
       break;
     }
     message += std::string(message.ends_with("blocks") ? ":" : ",") + " rank " + std::to_string(r) + " waits at " +
-               ir::action_text(std::span(actions(r)).subspan(rank(r).at, rank(r).size));
+               ir::action_text(actions(r).subspan(rank(r).at, rank(r).size));
     r = rank(r).in_collective ? -1 : rank(r).awaited;
   }
   sink_.error({}, std::move(message));

@@ -32,15 +32,15 @@ struct Input {
   compiler::Schedule schedule;
 };
 
-Input read_input(const benchmark::State& state) {
+Input read_input(const benchmark::State& state, const std::string& schedule_name) {
   const auto p = std::to_string(state.range(0)), m = std::to_string(state.range(1)), v = std::to_string(state.range(2));
   const std::string text = "model: {layers: " + std::to_string(state.range(0) * state.range(2)) +
                            ", hidden: 64, intermediate: 128, heads: 2, vocab: 256}\n"
                            "parallel: {pp: " +
                            p +
                            ", dp: 256}\n"
-                           "schedule: {name: interleaved_1f1b, chunks: " +
-                           v +
+                           "schedule: {name: " +
+                           schedule_name + ", chunks: " + v +
                            "}\n"
                            "batch: {global: " +
                            std::to_string(256 * state.range(1)) + ", micro: 1, seq_len: 8}\n";
@@ -49,7 +49,7 @@ Input read_input(const benchmark::State& state) {
       compiler::read_configuration(std::make_shared<const ir::SourceText>("bench.yaml", text), {}, sink);
   require(configuration.has_value(), sink);
   auto schedule = compiler::load_schedule(
-      "interleaved_1f1b", compiler::default_schedule_folders(), [&](std::string why) { sink.error({}, why); }, sink);
+      schedule_name, compiler::default_schedule_folders(), [&](std::string why) { sink.error({}, why); }, sink);
   require(schedule.has_value(), sink);
   return {std::move(*configuration), std::move(*schedule)};
 }
@@ -92,8 +92,8 @@ void lower(benchmark::State& state) {
   count_actions(state, lowered_plan(state));
 }
 
-void plan(benchmark::State& state) {
-  const Input input = read_input(state);
+void plan(benchmark::State& state, const std::string& schedule) {
+  const Input input = read_input(state, schedule);
   for (auto _ : state) {
     ir::DiagnosticSink sink;
     require(compiler::make_plan(input.configuration, input.schedule, sink).has_value(), sink);
@@ -103,8 +103,9 @@ void plan(benchmark::State& state) {
 
 // From a configuration to a plan at communication level, verified before and after: what femc plan does but for
 // printing.
-void plan_lower_verify(benchmark::State& state) {
-  const Input input = read_input(state);
+void plan_lower_verify(benchmark::State& state, const std::string& schedule) {
+  const Input input = read_input(state, schedule);
+  ir::Plan last;
   for (auto _ : state) {
     ir::DiagnosticSink sink;
     auto plan = compiler::make_plan(input.configuration, input.schedule, sink);
@@ -112,8 +113,11 @@ void plan_lower_verify(benchmark::State& state) {
     const auto pipeline =
         passes::parse_pipeline(ir::SourceText("bench", passes::default_pipeline()), sink);
     require(pipeline && passes::run_pipeline(*pipeline, *plan, sink), sink);
+    state.PauseTiming();
+    last = std::move(*plan);
+    state.ResumeTiming();
   }
-  count_actions(state, lowered_plan(state));
+  count_actions(state, last);
 }
 
 // The rows that only read the lowered plan.
@@ -177,8 +181,12 @@ void sizes(benchmark::internal::Benchmark* bench) {
       ->Args({64, 1024, 2});
 }
 
-BENCHMARK(plan_lower_verify)->Apply(sizes);
-BENCHMARK(plan)->Apply(sizes);
+BENCHMARK_CAPTURE(plan_lower_verify, interleaved_1f1b, "interleaved_1f1b")->Apply(sizes);
+BENCHMARK_CAPTURE(plan_lower_verify, interleaved_zb, "interleaved_zb")->Apply(sizes);
+BENCHMARK_CAPTURE(plan_lower_verify, zb_v, "zb_v")->Apply(sizes);
+BENCHMARK_CAPTURE(plan_lower_verify, dualpipe_v, "dualpipe_v")->Apply(sizes);
+BENCHMARK_CAPTURE(plan, interleaved_1f1b, "interleaved_1f1b")->Apply(sizes);
+BENCHMARK_CAPTURE(plan, zb_v, "zb_v")->Apply(sizes);
 BENCHMARK(lower)->Apply(sizes);
 BENCHMARK(verify)->Apply(sizes);
 BENCHMARK(print)->Apply(sizes);
