@@ -23,8 +23,11 @@ def heaviest(femc, model, pp, dp, micro_count, *settings):
     """What femc memory says of the rank with the highest peak."""
     with tempfile.TemporaryDirectory() as folder:
         config, plan = Path(folder) / "config.yaml", Path(folder) / "plan.txt"
-        config.write_text(f"{MODELS[model]}\nparallel: {{pp: {pp}, dp: {dp}}}\nschedule: {{name: 1f1b}}\n"
-                          f"batch: {{global: {dp * micro_count}, micro: 1, seq_len: 32}}\nprecision: {{compute: bf16}}\n")
+        config.write_text(f"{MODELS[model]}\n"
+                          f"parallel: {{pp: {pp}, dp: {dp}}}\n"
+                          "schedule: {name: 1f1b}\n"
+                          f"batch: {{global: {dp * micro_count}, micro: 1, seq_len: 32}}\n"
+                          "precision: {compute: bf16}\n")
         words = [word for setting in settings for word in ("--set", setting)]
         subprocess.run([femc, "plan", config, "-o", plan, *words], check=True, stdout=subprocess.DEVNULL)
         out = subprocess.run([femc, "memory", plan, "--json"], check=True, capture_output=True, text=True).stdout
@@ -56,7 +59,7 @@ def row(femc, model, pp, dp, micro_count, zero, recompute, columns):
 
 
 def table(femc, model, pp, dp, micro_count, columns):
-    print(f"\nModel {model}, pp={pp}, dp={dp}, {micro_count} microbatches of 1 sequence: ours (at 24 bytes a parameter)\n")
+    print(f"\nModel {model}, pp={pp}, dp={dp}, microbatches of 1 sequence: {micro_count}. Ours (at 24 bytes a parameter)\n")
     print("| | " + " | ".join(column.split(".")[1] for column in columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     for zero in range(4):
