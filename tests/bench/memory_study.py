@@ -59,7 +59,8 @@ def row(femc, model, pp, dp, micro_count, zero, recompute, columns):
 
 
 def table(femc, model, pp, dp, micro_count, columns):
-    print(f"\nModel {model}, pp={pp}, dp={dp}, microbatches of 1 sequence: {micro_count}. Ours (at 24 bytes a parameter)\n")
+    print(f"\nModel {model}, pp={pp}, dp={dp}, microbatches of 1 sequence: {micro_count}."
+          " Ours (at 24 bytes a parameter)\n")
     print("| | " + " | ".join(column.split(".")[1] for column in columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     for zero in range(4):
