@@ -254,8 +254,8 @@ TEST(Inputs, AreRefusedBeforeAnythingRuns) {
   missing.settings.data.train = "/nonexistent/prefix";
   EXPECT_THAT(refusal(missing), HasSubstr("/nonexistent/prefix"));
   ir::Plan high = plan;
-  high.level = ir::Level::Unit;
-  EXPECT_THAT(refusal(high), HasSubstr("the plan is at level unit"));
+  high.level = ir::Level::Lane;
+  EXPECT_THAT(refusal(high), HasSubstr("the plan is at level lane"));
   ir::Plan tensor = plan;
   tensor.settings.parallel.tp = 2;
   EXPECT_THAT(refusal(tensor), HasSubstr("parallel.tp=2"));

@@ -308,7 +308,7 @@ TEST(Checkpoint, ABrokenStateFileIsNamed) {
   };
   replace("\"step\": 10", "\"step\": -1");
   expect_error([&] { open(folder.path(), settings); }, {"state.json: step: found -1"});
-  replace("\"step\"", "\"stop\"");
+  replace("\"step\":", "\"stop\":");
   expect_error([&] { open(folder.path(), settings); }, {"state.json: no \"step\""});
   replace("\"version\": 1", "\"version\": 2");
   expect_error([&] { open(folder.path(), settings); }, {"state.json: version: found 2, expected 1"});
