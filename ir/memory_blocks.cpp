@@ -173,11 +173,11 @@ class Blocks {
 
   void forward(const Action& a) {
     Live& mine = live(a.stage, a.unit, a.microbatch);
-    use(mine.input);
-    if (program_.forward_only) {
-      mine.input = kNone;
-    } else {
-      keep(a, true, true);
+    keep(a, true, true);
+    if (program_.forward_only) {  // nothing is kept beyond the action
+      end(mine.input);
+      end(mine.saved_b);
+      end(mine.saved_w);
     }
     pass_on(born(MemoryKind::Activations, a, a.unit, sizes(a.unit).output), a.stage, a.unit, a.microbatch);
   }
@@ -238,14 +238,11 @@ class Blocks {
   RankBlocks result_;
 };
 
-std::int64_t workspace(const std::array<UnitSizes, kUnitKinds>& sizes, const Settings& settings,
-                       const Program& program, ActionKind kind, int u) {
+std::int64_t workspace(const std::array<UnitSizes, kUnitKinds>& sizes, const Settings& settings, ActionKind kind,
+                       int u) {
   const UnitSizes& unit = sizes[static_cast<std::size_t>(unit_kind(settings, u))];
   const auto phase = [&](Phase p) { return unit.workspace[static_cast<std::size_t>(p)]; };
-  // A forward that keeps nothing has its saved tensors in the workspace.
-  const std::int64_t discarded = program.forward_only ? unit.saved_b + unit.saved_w : 0;
-  if (kind == ActionKind::Forward) return phase(Phase::forward) + discarded;
-  if (kind == ActionKind::Recompute) return phase(Phase::forward);
+  if (kind == ActionKind::Forward || kind == ActionKind::Recompute) return phase(Phase::forward);
   return std::max(ends_input(kind) ? phase(Phase::backward_input) : 0,
                   ends_weight(kind) ? phase(Phase::backward_weight) : 0);
 }
@@ -257,7 +254,7 @@ std::int64_t workspace(const Plan& plan, const Program& program, std::size_t ran
     if (a.stage < 0) continue;
     const Stage& stage = plan.stages[static_cast<std::size_t>(a.stage)];
     const int first = a.unit < 0 ? stage.first_unit : a.unit, end = a.unit < 0 ? first + stage.units : first + 1;
-    for (int u = first; u < end; ++u) most = std::max(most, workspace(sizes, plan.settings, program, a.kind, u));
+    for (int u = first; u < end; ++u) most = std::max(most, workspace(sizes, plan.settings, a.kind, u));
   }
   return most;
 }
