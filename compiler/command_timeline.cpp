@@ -78,8 +78,7 @@ std::string chart(const Timeline& timeline, int width) {
 int write_pictures(const TimelineArguments& arguments, const Timeline& timeline, const std::string& title,
                    Streams streams) {
   if (!arguments.html && !arguments.trace) return kSuccess;
-  const auto memory = passes::memory_timeline(timeline.plan, timeline.program, timeline.simulation,
-                                              passes::BufferSizes(timeline.plan));
+  const auto memory = passes::memory_timeline(timeline.plan, timeline.program, timeline.simulation);
   const auto write = [&](const std::string& path, const std::string& text) {
     const std::string reason = write_file(path, text);
     if (reason.empty()) {

@@ -40,10 +40,13 @@ std::string rank_table(const ir::Plan& plan, const ir::Program& program, const F
     const passes::RankTimes& times = forecast.simulation.ranks[r];
     const passes::RankMemory& memory = forecast.memory[r];
     const auto bytes = [](std::int64_t b) { return bytes_text(static_cast<double>(b)); };
+    const auto kind = [&](ir::MemoryKind k) { return memory.state[static_cast<std::size_t>(k)]; };
     text += fmt::format("{:>4} {:>8} {:>10} {:>10} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", r,
                         stages_of(plan, static_cast<int>(r)), seconds_text(times.busy), seconds_text(times.waiting),
-                        times.peak_in_flight, bytes(memory.state.parameters), bytes(memory.state.gradients),
-                        bytes(memory.state.optimizer), bytes(memory.peak), peak_text(program, r, memory));
+                        times.peak_in_flight, bytes(kind(ir::MemoryKind::Parameters)),
+                        bytes(kind(ir::MemoryKind::Gradients)),
+                        bytes(kind(ir::MemoryKind::Masters) + kind(ir::MemoryKind::Optimizer)), bytes(memory.peak),
+                        peak_text(program, r, memory));
     if (capacity > 0 && static_cast<double>(memory.peak) > capacity) {
       text += fmt::format("     rank {} needs more than the {} that this machine has for a rank\n", r,
                           bytes_text(capacity));
@@ -95,7 +98,7 @@ std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& progra
     if (!free) return std::nullopt;
     result.asynchronous_step = free->step_time;
   }
-  result.memory = passes::memory_timeline(plan, program, result.simulation, result.costs->sizes());
+  result.memory = passes::memory_timeline(plan, program, result.simulation);
   result.traffic = passes::traffic(plan, program, *result.costs);
   result.throughput = passes::throughput(plan, program, result.costs->profile(), result.simulation.step_time);
   return result;

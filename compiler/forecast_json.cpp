@@ -16,9 +16,11 @@ Json span(double seconds, const passes::Bubble& bubble) {
 }
 
 Json rank_memory(const ir::Program& program, std::size_t rank, const passes::RankMemory& memory) {
-  Json json = {{"parameters_bytes", memory.state.parameters},
-               {"gradients_bytes", memory.state.gradients},
-               {"optimizer_bytes", memory.state.optimizer},
+  const auto kind = [&](ir::MemoryKind k) { return memory.state[static_cast<std::size_t>(k)]; };
+  Json json = {{"parameters_bytes", kind(ir::MemoryKind::Parameters)},
+               {"gradients_bytes", kind(ir::MemoryKind::Gradients)},
+               {"optimizer_bytes", kind(ir::MemoryKind::Masters) + kind(ir::MemoryKind::Optimizer)},
+               {"workspace_bytes", kind(ir::MemoryKind::Workspace)},
                {"peak_bytes", memory.peak},
                {"peak_seconds", memory.peak_time},
                {"peak_action", nullptr}};

@@ -1,7 +1,5 @@
 #include "passes/buffer_sizes.hpp"
 
-#include <utility>
-
 namespace fem::passes {
 
 std::int64_t format_bytes(const ir::Settings& settings, ir::Format format) {
@@ -21,27 +19,19 @@ UnitTable unit_bytes(const ir::Settings& settings) {
     UnitBytes& unit = table[static_cast<std::size_t>(k)];
     for (const ir::ParamInfo& param : info.params) unit.parameters += param.elements(dims);
     for (const ir::BufferInfo& slot : info.saved) {
-      unit.saved.push_back(slot.elements(dims) * format_bytes(settings, slot.format));
-      unit.saved_all += unit.saved.back();
+      unit.saved_all += slot.elements(dims) * format_bytes(settings, slot.format);
     }
+    const auto block = [&](ir::UnitBlock which) {
+      return ir::block_bytes(static_cast<ir::UnitKind>(k), which, dims, ir::unit_formats(settings));
+    };
+    unit.saved_blocks = {block(ir::UnitBlock::saved_b), block(ir::UnitBlock::saved_w)};
     for (const ir::BufferInfo& work : info.work) unit.work += work.elements(dims) * format_bytes(settings, work.format);
   }
   return table;
 }
 
-StateBytes& StateBytes::operator+=(const StateBytes& other) {
-  parameters += other.parameters;
-  gradients += other.gradients;
-  optimizer += other.optimizer;
-  return *this;
-}
-
-StateBytes state_bytes(const ir::Settings& settings, std::int64_t parameters) {
-  const std::int64_t working = format_bytes(settings, ir::Format::Compute);
-  return {working * parameters, 4 * parameters, (working == 4 ? 8 : 12) * parameters};
-}
-
-BufferSizes::BufferSizes(const ir::Plan& plan) : BufferSizes(plan, std::vector<StageBytes>(plan.stages.size())) {
+BufferSizes::BufferSizes(const ir::Plan& plan)
+    : head_(ir::unit_count(plan.settings) - 1), units_(unit_bytes(plan.settings)), stages_(plan.stages.size()) {
   const ir::Settings& settings = plan.settings;
   const ir::UnitDims dims = ir::unit_dims(settings);
   for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -51,17 +41,10 @@ BufferSizes::BufferSizes(const ir::Plan& plan) : BufferSizes(plan, std::vector<S
       const UnitBytes& own = unit(ir::unit_kind(settings, u));
       bytes.parameters += own.parameters;
       bytes.saved += own.saved_all;
-      bytes.work += own.work;
     }
-    bytes.state = state_bytes(settings, bytes.parameters);
     bytes.activation = dims.tokens * dims.hidden * format_bytes(settings, ir::Format::Compute);
-    bytes.saved_holds_input = stage.units > 0 && stage.prev >= 0;
-    bytes.work_holds_grad_output = stage.units > 0 && stage.next >= 0;
   }
 }
-
-BufferSizes::BufferSizes(const ir::Plan& plan, std::vector<StageBytes> stages)
-    : head_(ir::unit_count(plan.settings) - 1), units_(unit_bytes(plan.settings)), stages_(std::move(stages)) {}
 
 const UnitBytes& BufferSizes::unit_of(const ir::Action& action) const {
   if (action.unit == 0) return unit(ir::UnitKind::embedding);
@@ -71,12 +54,7 @@ const UnitBytes& BufferSizes::unit_of(const ir::Action& action) const {
 std::int64_t BufferSizes::saved(const ir::Action& action) const {
   if (action.unit < 0) return stage(action.stage).saved;
   const UnitBytes& unit = unit_of(action);
-  const auto slot = static_cast<std::size_t>(action.slot);
-  return action.slot < 0 ? unit.saved_all : slot < unit.saved.size() ? unit.saved[slot] : 0;
-}
-
-std::int64_t BufferSizes::work(const ir::Action& action) const {
-  return action.unit < 0 ? stage(action.stage).work : unit_of(action).work;
+  return action.slot < 0 ? unit.saved_all : unit.saved_blocks[static_cast<std::size_t>(action.slot)];
 }
 
 std::int64_t BufferSizes::parameters(const ir::Action& action) const {

@@ -1,11 +1,11 @@
-// What a program holds in memory as it runs: born where a row of ir/actions.def writes it, dead where a row kills it.
+// What a program holds in memory as it runs: the blocks of ir/memory_blocks.hpp at the times of a simulation.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "ir/memory_blocks.hpp"
 #include "ir/plan.hpp"
-#include "passes/buffer_sizes.hpp"
 #include "passes/simulate.hpp"
 
 namespace fem::passes {
@@ -16,18 +16,16 @@ struct MemoryPoint {
 };
 
 struct RankMemory {
-  StateBytes state;  // there from beginning to end
+  ir::KindBytes state{};            // there from beginning to end, by kind
   std::vector<MemoryPoint> points;  // times do not decrease; the first is at 0
   std::int64_t peak = 0;
   double peak_time = 0;           // when it is reached first
   std::int32_t peak_action = -1;  // the action (first of its batch) that reaches it; -1: the state alone
 };
 
-// Parameters, gradients and optimizer state of the rank's stages (parameters that are gathered come and go with Unshard
-// and Reshard), boundary activations and their gradients, saved tensors, weight work. What an action writes is there
-// from its start, what it kills until its end. Workspace inside an action, the losses' sums and the copies in host
-// memory do not count. `simulation` is that of the same program.
-std::vector<RankMemory> memory_timeline(const ir::Plan& plan, const ir::Program& program, const Simulation& simulation,
-                                        const BufferSizes& sizes);
+// A block is there from the start of the action that makes it to the end of the last that uses it. An action of a whole
+// stage runs its units one after the other, each for an equal part of its time. `simulation` is that of the same
+// program; where communication holds up no rank, a message's buffers are there for as long as it is under way.
+std::vector<RankMemory> memory_timeline(const ir::Plan& plan, const ir::Program& program, const Simulation& simulation);
 
 }  // namespace fem::passes

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 
 #include "ir/builder.hpp"
 #include "passes/communication.hpp"
@@ -13,9 +12,9 @@ namespace fem {
 namespace {
 
 using namespace test;
-using passes::BufferSizes;
+using ir::UnitBlock;
+using ir::UnitKind;
 using passes::RankMemory;
-using passes::StageBytes;
 
 struct Ran {
   ir::Plan plan;
@@ -35,16 +34,7 @@ Ran run(Placement placement, int p, int v, int m, Order order, bool forward_only
 }
 
 std::vector<RankMemory> memory_of(const Ran& run) {
-  return passes::memory_timeline(run.plan, run.program(), run.simulation, BufferSizes(run.plan));
-}
-
-// Every stage keeps one byte from its forward to its whole backward, or to the weight gradient: the byte count is the
-// count of microbatches in flight.
-std::vector<RankMemory> counted(const Ran& run) {
-  StageBytes one;
-  one.saved = one.work = 1;
-  return passes::memory_timeline(run.plan, run.program(), run.simulation,
-                                 BufferSizes(run.plan, std::vector<StageBytes>(run.plan.stages.size(), one)));
+  return passes::memory_timeline(run.plan, run.program(), run.simulation);
 }
 
 std::int64_t level_at(const RankMemory& memory, double time) {
@@ -52,114 +42,74 @@ std::int64_t level_at(const RankMemory& memory, double time) {
   return std::prev(after)->bytes;
 }
 
-TEST(MemoryTimeline, UnitWeightsCountWhatIsInFlight) {
-  const std::map<std::string, Ran> runs = {
-      {"gpipe", run(Placement::Loop, 4, 1, 8, gpipe(4, 8))},
-      {"1f1b", run(Placement::Loop, 4, 1, 8, one_f_one_b(4, 8))},
-      {"interleaved", run(Placement::Loop, 4, 2, 8, interleaved(4, 8, 2, 4))},
-      {"bfs", run(Placement::Loop, 4, 2, 8, looped_bfs(4, 8, 2))},
+// Blocks of a unit's microbatch, from the unit table.
+struct Sizes {
+  std::int64_t saved, work, activation;
+};
+Sizes sizes(const ir::Plan& plan, UnitKind kind) {
+  const auto of = [&](UnitBlock b) {
+    return ir::block_bytes(kind, b, ir::unit_dims(plan.settings), ir::unit_formats(plan.settings));
   };
-  // Published peaks of p=4, m=8; see the simulator's own tests.
-  const std::map<std::string, std::vector<std::int64_t>> peaks = {
-      {"gpipe", {8, 8, 8, 8}}, {"1f1b", {4, 3, 2, 1}}, {"interleaved", {11, 9, 7, 5}}, {"bfs", {16, 16, 16, 16}}};
-  for (const auto& [name, r] : runs) {
-    const auto memory = counted(r);
+  return {of(UnitBlock::saved_b) + of(UnitBlock::saved_w), of(UnitBlock::work), kActivation};
+}
+
+// Where communication holds ranks up, one action follows the other: the peak in time is the peak in program order.
+TEST(MemoryTimeline, PeaksAreThoseOfTheProgram) {
+  for (const Ran& r : {run(Placement::Loop, 4, 1, 8, gpipe(4, 8)), run(Placement::Loop, 4, 1, 8, one_f_one_b(4, 8)),
+                       run(Placement::Loop, 4, 2, 8, interleaved(4, 8, 2, 4)),
+                       run(Placement::Loop, 4, 1, 8, zb_h(4, 8, 2)), run(Placement::V, 2, 2, 4, zb_v_2_4())}) {
+    const auto memory = memory_of(r);
     for (std::size_t rank = 0; rank < memory.size(); ++rank) {
-      EXPECT_EQ(memory[rank].peak, peaks.at(name)[rank]) << name << " rank " << rank;
-      EXPECT_EQ(memory[rank].peak, r.simulation.ranks[rank].peak_in_flight) << name << " rank " << rank;
-      EXPECT_EQ(memory[rank].points.back().bytes, 0) << name << " rank " << rank;
+      const ir::MemoryPeak peak = ir::memory_peak(r.plan, r.program(), rank);
+      EXPECT_EQ(memory[rank].peak, peak.bytes()) << "rank " << rank;
+      EXPECT_EQ(static_cast<std::uint32_t>(memory[rank].peak_action), peak.action) << "rank " << rank;
     }
   }
 }
 
-// With a split backward the one byte changes from saved to weight work within the input gradient: outside of those the
-// level is the count, here recounted from the order itself.
-TEST(MemoryTimeline, SplitBackwardHoldsUntilTheWeightGradient) {
-  for (const Ran& r : {run(Placement::Loop, 4, 1, 8, zb_h(4, 8, 1)), run(Placement::Loop, 4, 1, 8, zb_h(4, 8, 2)),
-                       run(Placement::V, 2, 2, 4, zb_v_2_4())}) {
-    const auto memory = counted(r);
-    for (std::size_t rank = 0; rank < memory.size(); ++rank) {
-      const auto& actions = r.program().ranks[rank].actions;
-      int in_flight = 0, seen = 0;
-      for (std::size_t i = 0; i < actions.size(); ++i) {
-        const passes::ActionTime& time = r.simulation.actions[rank][i];
-        if (actions[i].kind == ir::ActionKind::Forward) {
-          EXPECT_EQ(level_at(memory[rank], (time.start + time.end) / 2), ++in_flight);
-          ++seen;
-        }
-        if (actions[i].kind == ir::ActionKind::BackwardWeight) {
-          EXPECT_EQ(level_at(memory[rank], (time.start + time.end) / 2), in_flight--);
-        }
-      }
-      EXPECT_EQ(seen, r.program().microbatches * static_cast<int>(r.plan.stages.size() / memory.size()));
-      EXPECT_EQ(in_flight, 0);
-    }
-  }
-}
-
-TEST(MemoryTimeline, StateInBothPrecisions) {
-  // fp32: parameters 4, gradients 4, two moments 8 bytes a parameter; the master copy is the working copy.
-  EXPECT_EQ(passes::state_bytes({}, 100), (passes::StateBytes{400, 400, 800}));
-  // bf16: working copy 2, gradients 4, fp32 master and moments 12.
-  ir::Settings bf16;
-  bf16.precision.compute = "bf16";
-  EXPECT_EQ(passes::state_bytes(bf16, 100), (passes::StateBytes{200, 400, 1200}));
-}
-
-// One rank, one microbatch, one block: forward holds the state and the saved tensors of embedding, block and head; the
-// whole backward frees them.
-TEST(MemoryTimeline, OneRankByHand) {
-  const Ran r = run(Placement::Loop, 1, 1, 1, one_f_one_b(1, 1));
-  const RankMemory memory = memory_of(r)[0];
-  const std::int64_t state = 16 * (kEmbedding + kBlock + kHead);
-  EXPECT_EQ(memory.state.total(), state);
-  EXPECT_EQ(memory.peak, state + kEmbeddingSaved + kBlockSaved + kHeadSaved);
-  EXPECT_EQ(memory.peak_time, 0);
-  EXPECT_EQ(r.program().ranks[0].actions[static_cast<std::size_t>(memory.peak_action)].kind, ir::ActionKind::Forward);
-  EXPECT_EQ(memory.points.back().bytes, state);
-}
-
-// Two ranks, one microbatch, F takes 2, B 4, a message 1. Rank 0 holds the embedding and a block, rank 1 a block and
-// the head. Rank 1 receives its input from 0 to 3, and keeps that very tensor as the block's first saved one.
+// Two ranks, one microbatch, F takes 2, B 4, a message 1: half of an action's time is each unit's. Rank 0 holds the
+// embedding and a block, rank 1 a block and the head. Rank 1 receives its input from 0 to 3.
 TEST(MemoryTimeline, TwoRanksByHand) {
   const Ran r = run(Placement::Loop, 2, 1, 1, one_f_one_b(2, 1));
   const auto memory = memory_of(r);
-  const std::int64_t state0 = 16 * (kEmbedding + kBlock), state1 = 16 * (kBlock + kHead);
-  const std::int64_t saved0 = kEmbeddingSaved + kBlockSaved, saved1 = kBlockSaved + kHeadSaved;
-  EXPECT_EQ(level_at(memory[0], 1), state0 + saved0 + kActivation);    // forward: saved, and the output
-  EXPECT_EQ(level_at(memory[0], 2.5), state0 + saved0 + kActivation);  // being sent
-  EXPECT_EQ(level_at(memory[0], 10), state0 + saved0 + kActivation);   // receives its gradient from 3 on
+  const Sizes embedding = sizes(r.plan, UnitKind::embedding), block = sizes(r.plan, UnitKind::block),
+              head = sizes(r.plan, UnitKind::head);
+  const std::int64_t a = kActivation, state0 = ir::total(memory[0].state), state1 = ir::total(memory[1].state);
+  EXPECT_EQ(level_at(memory[0], 0.5), state0 + embedding.saved + a);
+  EXPECT_EQ(level_at(memory[0], 1.5), state0 + embedding.saved + a + block.saved + a);
+  EXPECT_EQ(level_at(memory[0], 2.5), state0 + embedding.saved + a + block.saved + a);  // being sent
+  EXPECT_EQ(level_at(memory[0], 5), state0 + embedding.saved + a + block.saved + a);    // waits for its gradient
+  EXPECT_EQ(level_at(memory[0], 11), state0 + embedding.saved + a + block.saved + block.work + 2 * a);
+  EXPECT_EQ(level_at(memory[0], 13), state0 + embedding.saved + embedding.work + a);
   EXPECT_EQ(memory[0].points.back().bytes, state0);
-  EXPECT_EQ(level_at(memory[1], 1), state1 + kActivation);  // waits with its buffer
-  EXPECT_EQ(level_at(memory[1], 4), state1 + saved1);       // the input is among the saved
-  EXPECT_EQ(level_at(memory[1], 7), state1 + saved1 + kActivation);  // backward writes the input's gradient
-  EXPECT_EQ(level_at(memory[1], 9.5), state1 + kActivation);         // which is sent from 9 to 10
-  EXPECT_EQ(memory[1].peak, state1 + saved1 + kActivation);
-  EXPECT_EQ(memory[1].peak_time, 5);
+  EXPECT_EQ(level_at(memory[1], 1), state1 + a);  // waits with its buffer
+  EXPECT_EQ(level_at(memory[1], 3.5), state1 + a + block.saved + a);
+  EXPECT_EQ(level_at(memory[1], 4.5), state1 + a + block.saved + a + head.saved);
+  EXPECT_EQ(level_at(memory[1], 6), state1 + a + block.saved + a + head.saved + head.work + a);
+  EXPECT_EQ(level_at(memory[1], 8), state1 + a + block.saved + a + block.work + a);
+  EXPECT_EQ(level_at(memory[1], 9.5), state1 + a);  // the gradient is sent from 9 to 10
+  EXPECT_EQ(memory[1].points.back().bytes, state1);
 }
 
-// Split: in B saved tensors and weight work are both there, and the gradient that came in is kept as weight work.
-TEST(MemoryTimeline, SplitByHand) {
-  const Ran r = run(Placement::Loop, 2, 1, 2, zb_h(2, 2, 1));
-  const RankMemory memory = memory_of(r)[0];
-  const auto& actions = r.program().ranks[0].actions;
-  for (std::size_t i = 0; i < actions.size(); ++i) {
-    const passes::ActionTime& time = r.simulation.actions[0][i];
-    const double middle = (time.start + time.end) / 2;
-    if (actions[i].kind == ir::ActionKind::BackwardInput && actions[i].microbatch == 1) {
-      EXPECT_EQ(level_at(memory, middle), 16 * (kEmbedding + kBlock) + kEmbeddingSaved + kBlockSaved +
-                                              kEmbeddingWork + kBlockWork);
-    }
-  }
-  EXPECT_EQ(memory.points.back().bytes, 16 * (kEmbedding + kBlock));
+// 4 bytes of working copy, 4 of gradient, 8 of moments a parameter in fp32, each unit's buffer padded to 32 elements.
+TEST(MemoryTimeline, StateByHand) {
+  const Ran r = run(Placement::Loop, 2, 1, 1, one_f_one_b(2, 1));
+  const auto padded = [](std::int64_t n) { return (n + 31) / 32 * 32; };
+  const ir::KindBytes state = memory_of(r)[0].state;
+  const std::int64_t parameters = padded(kEmbedding) + padded(16) * 2 + 4 * 16 * 16 + 3 * 16 * 32;
+  EXPECT_EQ(state[static_cast<std::size_t>(ir::MemoryKind::Parameters)], 4 * parameters);
+  EXPECT_EQ(state[static_cast<std::size_t>(ir::MemoryKind::Masters)], 0);
+  EXPECT_EQ(state[static_cast<std::size_t>(ir::MemoryKind::Gradients)], 4 * parameters);
+  EXPECT_EQ(state[static_cast<std::size_t>(ir::MemoryKind::Optimizer)], 8 * parameters);
 }
 
 TEST(MemoryTimeline, EvaluationKeepsNothing) {
   const Ran r = run(Placement::Loop, 2, 1, 4, forwards_only(one_f_one_b(2, 4)), true);
   const auto memory = memory_of(r);
-  EXPECT_EQ(memory[0].peak - memory[0].state.total(), kActivation);
-  EXPECT_EQ(memory[1].peak - memory[1].state.total(), kActivation);
-  EXPECT_EQ(memory[1].points.back().bytes, memory[1].state.total());
+  const std::int64_t block = sizes(r.plan, UnitKind::block).saved, head = sizes(r.plan, UnitKind::head).saved;
+  EXPECT_EQ(memory[0].peak - ir::total(memory[0].state), block + 2 * kActivation);
+  EXPECT_EQ(memory[1].peak - ir::total(memory[1].state), std::max(block + 2 * kActivation, head + kActivation));
+  EXPECT_EQ(memory[1].points.back().bytes, ir::total(memory[1].state));
 }
 
 // Any valid order, split or whole, ends with what it began with; time only advances.
@@ -170,33 +120,12 @@ TEST(MemoryTimeline, NothingIsLeftOfAnyOrder) {
     const Ran r = run(placement, p, 2, 4, random_order(seed, placement, p, 2, 4, seed % 3 == 0, false));
     for (const RankMemory& memory : memory_of(r)) {
       EXPECT_EQ(memory.points.front().time, 0);
-      EXPECT_EQ(memory.points.back().bytes, memory.state.total()) << "seed " << seed;
+      EXPECT_EQ(memory.points.back().bytes, ir::total(memory.state)) << "seed " << seed;
       EXPECT_TRUE(std::ranges::is_sorted(memory.points, {}, &passes::MemoryPoint::time)) << "seed " << seed;
       EXPECT_EQ(std::ranges::max(memory.points, {}, &passes::MemoryPoint::bytes).bytes, memory.peak);
-      EXPECT_GT(memory.peak, memory.state.total());
+      EXPECT_GT(memory.peak, ir::total(memory.state));
     }
   }
-}
-
-// Gathered parameters come with Unshard and go with Reshard; slots go one by one.
-TEST(MemoryTimeline, UnitsAndSlots) {
-  ir::Plan plan = make_plan(Placement::Loop, 1, 1, 1, one_f_one_b(1, 1));
-  ir::Action gather = ir::action(ir::ActionKind::Unshard, 0), release = ir::action(ir::ActionKind::Reshard, 0);
-  gather.unit = release.unit = 1;
-  gather.group = ir::Group::dp;
-  ir::Action free = ir::action(ir::ActionKind::Free, 0, 0);
-  free.unit = 1;
-  free.slot = 9;  // gate, 8*32 floats
-  plan.programs[0].ranks[0].actions = {gather, ir::forward(0, 0), free, release};
-  ir::DiagnosticSink sink;
-  const auto simulation = passes::simulate(plan, plan.programs[0], passes::UnitCosts(), sink);
-  ASSERT_TRUE(simulation) << sink.text();
-  const RankMemory memory = passes::memory_timeline(plan, plan.programs[0], *simulation, BufferSizes(plan))[0];
-  const std::int64_t rest = 12 * (kEmbedding + kBlock + kHead), saved = kEmbeddingSaved + kBlockSaved + kHeadSaved;
-  EXPECT_EQ(memory.state.parameters, 0);
-  EXPECT_EQ(memory.state.total(), rest);
-  EXPECT_EQ(memory.peak, rest + 4 * kBlock + saved);
-  EXPECT_EQ(memory.points.back().bytes, rest + saved - 8 * 32 * 4);
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ Picture picture() {
   auto simulation = passes::simulate(result.plan, result.plan.programs[0], passes::UnitCosts(2, 3, 1, 0.5), sink);
   EXPECT_TRUE(simulation) << sink.text();
   result.simulation = std::move(*simulation);
-  result.memory = passes::memory_timeline(result.plan, result.plan.programs[0], result.simulation,
-                                          passes::BufferSizes(result.plan));
+  result.memory = passes::memory_timeline(result.plan, result.plan.programs[0], result.simulation);
   return result;
 }
 
