@@ -95,7 +95,7 @@ ir::Plan plan_of_order(const ir::Settings& settings, const Order& order, const P
 
 std::optional<ir::Plan> make_plan(const Configuration& configuration, const Schedule& schedule,
                                   ir::DiagnosticSink& sink) {
-  if (!check_sizes(configuration, sink) || !check_support(configuration, sink)) return std::nullopt;
+  if (!check_sizes(configuration, sink) || !check_support(configuration, schedule.placement, sink)) return std::nullopt;
   const auto sizes = bind_schedule(configuration, schedule, sink);
   if (!sizes) return std::nullopt;
   const Placement placement = schedule.place(*sizes);

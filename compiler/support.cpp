@@ -6,7 +6,7 @@
 
 namespace fem::compiler {
 
-bool check_support(const Configuration& configuration, ir::DiagnosticSink& sink) {
+bool check_support(const Configuration& configuration, PlacementKind placement, ir::DiagnosticSink& sink) {
   const int errors = sink.errors();
   const auto& parallel = configuration.settings().parallel;
   const std::array<std::pair<std::string_view, std::int64_t>, 3> axes = {
@@ -15,6 +15,11 @@ bool check_support(const Configuration& configuration, ir::DiagnosticSink& sink)
     if (size == 1) continue;
     configuration.error(sink, {fmt::format("parallel.{}", axis)},
                         fmt::format("{}={}: units run with {}=1 only in this version", axis, size, axis));
+  }
+  if (placement == PlacementKind::Bidirectional && parallel.reduce == "microbatch") {
+    configuration.error(sink, {"parallel.reduce"},
+                        "parallel.reduce=microbatch with a schedule of two directions: the gradients of a stage's two "
+                        "replicas are added once a step; nearest: parallel.reduce=step");
   }
   return sink.errors() == errors;
 }

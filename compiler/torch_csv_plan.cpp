@@ -202,7 +202,7 @@ std::optional<ir::Plan> stage_level_plan(const TorchFile& file, const TorchShape
   if (!check_sizes(configuration, sink) || !check_agreement(file, shape, configuration, sink)) return std::nullopt;
   const auto placement = placement_of(file, shape, sink);
   if (!placement) return std::nullopt;
-  if (!check_support(configuration, sink)) return std::nullopt;
+  if (!check_support(configuration, placement->kind, sink)) return std::nullopt;
   const auto blocks = divide_model(configuration, *placement, sink);
   if (!blocks) return std::nullopt;
 

@@ -19,12 +19,17 @@ class Sharding(EndToEnd):
                     self.assert_same(self.train(self.plan(*layout, f"parallel.zero={zero}"), "--poison"), whole)
 
     def test_every_schedule_can_be_sharded(self):
-        for name in ("gpipe", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v"):
+        for name in ("gpipe", "interleaved_1f1b", "zb_h1", "zb_v", "dualpipe_v", "dualpipe"):
             layout = (*self.LAYOUT, f"schedule.name={name}")
             whole = self.reference(*layout)
             with self.subTest(schedule=name):
                 sharded = self.plan(*layout, "parallel.zero=3", "memory.recompute=full")
                 self.assert_same(self.train(sharded, "--poison"), whole)
+
+    def test_two_directions_reduce_once_a_step(self):
+        refused = self.femc_plan(*self.LAYOUT, "schedule.name=dualpipe", "parallel.reduce=microbatch")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("parallel.reduce=microbatch with a schedule of two directions", refused.stderr)
 
     def test_recompute_has_the_same_bits(self):
         for precision in ("fp32", "bf16"):
