@@ -10,7 +10,8 @@ if(CCACHE_PROGRAM)
   # Clones share one cache: paths under the source folder are hashed as relative ones (CCACHE_BASEDIR) and the folder of
   # compilation is left out (CCACHE_NOHASHDIR). A precompiled header names its macros and times; ccache needs to be told
   # that they may differ. It hashes the locale, since messages follow it: one for all, whoever starts the build.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env LC_ALL=C
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    --unset=LANG --unset=LC_CTYPE --unset=LC_MESSAGES LC_ALL=C
     CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_MAXSIZE=3G)
   if(FEM_CCACHE_DIR)
     list(APPEND CMAKE_CXX_COMPILER_LAUNCHER CCACHE_DIR=${FEM_CCACHE_DIR})
