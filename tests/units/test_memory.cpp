@@ -123,6 +123,8 @@ TEST_P(Memory, WorkspaceIsExactlyAsDeclared) {
 TEST_P(Memory, HiddenAllocationsStayBelowTheDeclaredFigure) {
   const auto settings = settings_of(shape());
   for (const auto arithmetic : {Arithmetic::Direct, Arithmetic::ThroughFloat32}) {
+    const bool runs = arithmetic != Arithmetic::Direct || choose_arithmetic(compute_type(settings)) == arithmetic;
+    if (!runs) continue;  // this CPU does not multiply in bf16
     const auto counts = steady_state(shape(), unit(), arithmetic);
     for (const auto phase : kPhases)
       EXPECT_LE(counts[static_cast<std::size_t>(phase)].peak,
