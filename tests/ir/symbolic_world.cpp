@@ -9,23 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include "tests/ir/hash.hpp"
+
 namespace fem::ir::testing {
 namespace {
-
-using Hash = std::uint64_t;
-
-Hash mix(Hash h) {  // the finaliser of splitmix64
-  h += 0x9e3779b97f4a7c15u;
-  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
-  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
-  return h ^ (h >> 31);
-}
-
-Hash hash(std::initializer_list<Hash> parts) {
-  Hash h = 1;
-  for (const Hash p : parts) h = mix(h ^ mix(p));
-  return h;
-}
 
 enum Tag : Hash {
   kForward = 1, kGradInput, kGradWeight, kLoss, kWork, kSum, kNorm, kClip, kStep, kMetrics, kTied, kReplica

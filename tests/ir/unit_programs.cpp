@@ -5,24 +5,12 @@
 #include <tuple>
 
 #include "ir/builder.hpp"
+#include "tests/ir/hash.hpp"
 
 namespace fem::ir::testing {
 namespace {
 
-using Hash = std::uint64_t;
 constexpr int kUnits = 5;
-
-Hash mix(Hash h) {  // the finaliser of splitmix64
-  h += 0x9e3779b97f4a7c15u;
-  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
-  h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
-  return h ^ (h >> 31);
-}
-Hash hash(std::initializer_list<Hash> parts) {
-  Hash h = 1;
-  for (const Hash p : parts) h = mix(h ^ mix(p));
-  return h;
-}
 
 struct Failure {
   std::string reason;

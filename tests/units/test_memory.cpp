@@ -141,7 +141,7 @@ constexpr std::int64_t kNorm = 5, kSum = 2, kFlash = 40, kFlashBackward = 64;
 // In fp32 everything but those operators writes into memory that was there. (In bf16 each product allocates inside
 // oneDNN where that multiplies: counted in bytes above.)
 TEST_P(Memory, SteadyStateAllocatesNothingElse) {
-  if (!fp32()) GTEST_SKIP();
+  if (!fp32()) GTEST_SKIP() << "in bf16 oneDNN allocates inside each product; its bytes are bounded above";
   const auto counts = steady_state(shape(), unit(), Arithmetic::Direct);
   const auto rows = ir::cross_entropy_rows(ir::unit_dims(settings_of(shape())));
   const auto blocks = (shape().micro * shape().seq_len + rows - 1) / rows;
