@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/lane_order.hpp"
 #include "ir/plan.hpp"
 #include "ir/units.hpp"
 
@@ -34,6 +35,7 @@ struct MemoryBlock {
   std::int32_t microbatch;
   std::uint32_t birth, death;
   std::int64_t bytes;
+  LaneCounts uses{};  // of each lane, the number of its last batch that uses it, from 1; 0: none
 };
 
 // The blocks of a rank in the order of their birth. A batch of actions is one tick; an action of a whole stage has one
@@ -42,7 +44,8 @@ struct RankBlocks {
   std::vector<MemoryBlock> blocks;
   std::vector<std::uint32_t> action;  // by tick: index of the action, the first of its batch
 };
-// Presumes a program whose operands are in range and whose dataflow is right.
+// Presumes a program whose operands are in range and whose dataflow is right. At level lane gathered parameters of
+// parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too; above, units share one buffer for each.
 RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t rank);
 
 // What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace of
@@ -50,11 +53,13 @@ RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t r
 KindBytes persistent_bytes(const Plan& plan, std::size_t rank);
 
 struct MemoryPeak {
-  KindBytes persistent{}, blocks{};  // by kind, at the peak
+  KindBytes persistent{}, blocks{};    // by kind, at the peak
   std::uint32_t tick = 0, action = 0;  // at which it is reached first
-  std::int64_t live = 0;             // bytes of blocks at the peak
-  std::int64_t pool = 0;             // bytes that free lists by size hold for the same blocks: live or more
-  std::int64_t bytes() const { return total(persistent) + live; }
+  std::int64_t live = 0;               // bytes of blocks at the peak
+  std::int64_t pool = 0;   // bytes that free lists by size hold for the same blocks: live or more
+  std::int64_t arena = 0;  // bytes of the rank's arena: live or more; 0: the plan has none
+  // What a rank must have. Without an arena free lists may hold more, up to `pool`.
+  std::int64_t bytes() const { return total(persistent) + (arena > 0 ? arena : live); }
 };
 MemoryPeak memory_peak(const Plan& plan, const Program& program, std::size_t rank);
 

@@ -212,8 +212,11 @@ class Parser {
   bool rank(Cursor& cursor) {
     if (part_ != Part::Programs) return report_.error(cursor.column(), "a rank before the first 'program'");
     auto& ranks = plan_.programs.back().ranks;
-    if (!next_index(cursor, "rank", ranks.size()) || !end(cursor)) return false;
-    ranks.emplace_back();
+    if (!next_index(cursor, "rank", ranks.size())) return false;
+    std::int64_t arena = 0;
+    if (!cursor.at_end() && !field(cursor, "arena", 1, arena)) return false;
+    if (!end(cursor)) return false;
+    ranks.emplace_back().arena = arena;
     locations_.action.back().emplace_back();
     locations_.rank_line.back().push_back(report_.line);
     in_rank_ = true;

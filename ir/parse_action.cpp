@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::int64_t kMost16 = std::numeric_limits<std::int16_t>::max();
 constexpr std::int64_t kMost32 = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostOffset = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostCount = std::numeric_limits<std::uint32_t>::max();
 
 // The longest name of the table that `text` begins with: BackwardInput rather than Backward.
@@ -66,9 +67,10 @@ bool ActionReader::read(Cursor& cursor, RankProgram& rank, std::vector<ActionLin
     }
     if (!read_operands(cursor, halves_[i])) return false;
   }
-  const std::size_t waits = rank.waits.size();
-  if (!read_tail(cursor, rank.actions.size(), rank.waits)) {
+  const std::size_t waits = rank.waits.size(), offsets = rank.offsets.size();
+  if (!read_tail(cursor, rank)) {
     rank.waits.resize(waits);
+    rank.offsets.resize(offsets);
     return false;
   }
   rank.actions.insert(rank.actions.end(), halves_.begin(), halves_.end());
@@ -182,7 +184,7 @@ bool ActionReader::read_group(Cursor& cursor, Action& action) {
   return true;
 }
 
-bool ActionReader::read_tail(Cursor& cursor, std::size_t first_index, std::vector<Wait>& waits) {
+bool ActionReader::read_tail(Cursor& cursor, RankProgram& rank) {
   if (cursor.accept("if")) {
     if (!cursor.accept("finite")) return report_.error(cursor.column(), "expected 'finite' after 'if'");
     for (Action& half : halves_) half.flags |= Action::kIfFinite;
@@ -193,7 +195,8 @@ bool ActionReader::read_tail(Cursor& cursor, std::size_t first_index, std::vecto
     for (Action& half : halves_) half.lane = *lane;
     cursor.skip(cursor.word().size());
   }
-  if (cursor.accept("wait") && !read_waits(cursor, first_index, waits)) return false;
+  if (cursor.accept("at") && !read_offsets(cursor, rank)) return false;
+  if (cursor.accept("wait") && !read_waits(cursor, rank.actions.size(), rank.waits)) return false;
   if (cursor.peek() == '@') {
     const std::string_view word = cursor.word();
     const std::optional<std::int64_t> label = integer(word.substr(1), 1, kMostCount);
@@ -208,7 +211,20 @@ bool ActionReader::read_tail(Cursor& cursor, std::size_t first_index, std::vecto
   const std::string_view rest = cursor.peek() == ',' ? std::string_view(",") : cursor.word();
   return report_.error(cursor.column(),
                        "unexpected " + quote(rest) + " after " + std::string(name(halves_.back().kind)) +
-                           ": expected 'if finite', 'on LANE', 'wait LANE>=N', '@N' or the line's end");
+                           ": expected 'if finite', 'on LANE', 'at OFFSET', 'wait LANE>=N', '@N' or the line's end");
+}
+
+bool ActionReader::read_offsets(Cursor& cursor, RankProgram& rank) {
+  do {
+    const std::string_view word = cursor.word();
+    const std::optional<std::int64_t> offset = integer(word, 0, kMostOffset);
+    if (!offset) {
+      return report_.error(cursor.column(), "offset " + quote(word) + " must be a number " + range(0, kMostOffset));
+    }
+    rank.offsets.push_back({static_cast<std::uint32_t>(rank.actions.size()), *offset});
+    cursor.skip(word.size());
+  } while (cursor.accept_comma());
+  return true;
 }
 
 bool ActionReader::read_waits(Cursor& cursor, std::size_t first_index, std::vector<Wait>& waits) {

@@ -22,7 +22,8 @@ class ActionReader {
   bool read_number(Cursor& cursor, const Action& action, char letter, std::int64_t most, std::int64_t& value);
   bool read_peer(Cursor& cursor, Action& action);
   bool read_group(Cursor& cursor, Action& action);
-  bool read_tail(Cursor& cursor, std::size_t first_index, std::vector<Wait>& waits);
+  bool read_tail(Cursor& cursor, RankProgram& rank);
+  bool read_offsets(Cursor& cursor, RankProgram& rank);
   bool read_waits(Cursor& cursor, std::size_t first_index, std::vector<Wait>& waits);
   bool expected(const Cursor& cursor, const Action& action, std::string_view operand);
 

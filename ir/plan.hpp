@@ -32,6 +32,16 @@ struct Stage {
   friend bool operator==(const Stage&, const Stage&) = default;
 };
 
+// Calls use(unit) for each unit of the stage that the action concerns, in the order in which they run: the one that it
+// names, or all of them, in model order but for backwards and what serves them.
+template <class Use>
+void each_unit(const Stage& stage, const Action& action, Use use) {
+  if (action.unit >= 0) return use(int{action.unit});
+  const bool down = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput ||
+                    action.kind == ActionKind::BackwardWeight || action.kind == ActionKind::Recompute;
+  for (int i = 0; i < stage.units; ++i) use(stage.first_unit + (down ? stage.units - 1 - i : i));
+}
+
 // "lane L has finished its n-th action" (1-based) before action `action` may start.
 struct Wait {
   std::uint32_t action;  // index into the rank's actions
@@ -40,10 +50,19 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
+// Where in the rank's arena a block lies that a batch of actions begins (ir/memory_blocks.hpp).
+struct ArenaOffset {
+  std::uint32_t action;  // index of the batch's first action
+  std::int64_t offset;   // bytes, a multiple of kBufferAlignment
+  friend bool operator==(const ArenaOffset&, const ArenaOffset&) = default;
+};
+
 // The actions of one pipeline coordinate, the same for every dp, cp, tp and ep coordinate.
 struct RankProgram {
   std::vector<Action> actions;
-  std::vector<Wait> waits;  // sorted by action
+  std::vector<Wait> waits;           // sorted by action
+  std::vector<ArenaOffset> offsets;  // one for each block of memory_blocks, in its order; none without an arena
+  std::int64_t arena = 0;            // bytes
   friend bool operator==(const RankProgram&, const RankProgram&) = default;
 };
 

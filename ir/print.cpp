@@ -23,8 +23,8 @@ class Printer {
     for (const Program& p : plan.programs) program(p);
   }
 
-  // The halves of a batch are one action: its lane, condition, waits and label are those of the first half.
-  void batch(std::span<const Action> batch, std::span<const Wait> waits) {
+  // The halves of a batch are one action: its lane, condition, offsets, waits and label are those of the first half.
+  void batch(std::span<const Action> batch, std::span<const ArenaOffset> offsets, std::span<const Wait> waits) {
     for (const Action& half : batch) text(name(half.kind));
     for (std::size_t i = 0; i < batch.size(); ++i) {
       if (i > 0) text(",");
@@ -36,6 +36,7 @@ class Printer {
       text(" on ");
       text(name(first.lane));
     }
+    for (std::size_t i = 0; i < offsets.size(); ++i) numbered(i == 0 ? " at " : ", ", offsets[i].offset);
     if (!waits.empty()) text(" wait");
     for (const Wait& wait : waits) {
       text(" ");
@@ -106,21 +107,31 @@ class Printer {
     text("\n");
     for (std::size_t r = 0; r < program.ranks.size(); ++r) {
       numbered("rank ", static_cast<std::int64_t>(r));
+      if (program.ranks[r].arena != 0) numbered(" arena=", program.ranks[r].arena);
       text("\n");
       rank(program.ranks[r]);
     }
   }
 
+  // Takes from the front what belongs to actions before `end`.
+  template <class T>
+  static std::span<const T> take_before(std::span<const T>& rest, std::size_t end) {
+    std::size_t n = 0;
+    while (n < rest.size() && rest[n].action < end) ++n;
+    const std::span<const T> taken = rest.first(n);
+    rest = rest.subspan(n);
+    return taken;
+  }
+
   void rank(const RankProgram& rank) {
     const std::span<const Action> actions = rank.actions;
-    const std::span<const Wait> waits = rank.waits;
-    std::size_t next_wait = 0;
+    std::span<const Wait> waits = rank.waits;
+    std::span<const ArenaOffset> offsets = rank.offsets;
     for (std::size_t i = 0; i < actions.size();) {
       const std::size_t n = batch_size(actions, i);
-      const std::size_t first_wait = next_wait;
-      while (next_wait < waits.size() && waits[next_wait].action < i + n) ++next_wait;
       text("  ");
-      batch(actions.subspan(i, n), waits.subspan(first_wait, next_wait - first_wait));
+      const std::span<const ArenaOffset> at = take_before(offsets, i + n);
+      batch(actions.subspan(i, n), at, take_before(waits, i + n));
       text("\n");
       i += n;
     }
@@ -130,12 +141,13 @@ class Printer {
 };
 
 std::size_t estimated_size(const Plan& plan) {
-  constexpr std::size_t kHeader = 4096, kLine = 28;
-  std::size_t actions = 0;
+  constexpr std::size_t kHeader = 4096, kLine = 28, kOffset = 12, kWait = 16;
+  std::size_t bytes = kHeader;
   for (const Program& program : plan.programs) {
-    for (const RankProgram& rank : program.ranks) actions += rank.actions.size();
+    for (const RankProgram& rank : program.ranks)
+      bytes += kLine * rank.actions.size() + kOffset * rank.offsets.size() + kWait * rank.waits.size();
   }
-  return kHeader + kLine * actions;
+  return bytes;
 }
 
 }  // namespace
@@ -149,7 +161,7 @@ std::string print_plan(const Plan& plan) {
 std::string action_text(std::span<const Action> actions) {
   if (actions.empty()) return {};
   Printer printer(64);
-  printer.batch(actions.first(batch_size(actions, 0)), {});
+  printer.batch(actions.first(batch_size(actions, 0)), {}, {});
   return printer.take();
 }
 

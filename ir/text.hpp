@@ -20,9 +20,11 @@
 //     RecvForward s1 m0 from 0 @1                  (@n only on actions that others await)
 //     Forward s1 m0 wait p2p>=1
 //     Unshard s1 u7 over dp on copy                (on LANE only where it is not the lane of the action's row)
+//   rank 2 arena=8388608                           (bytes; only with an arena)
+//     RecvForward s2 m0 from 1 at 4194304          (offsets of the blocks that the batch begins)
 //
-// Operands stand in the order s m u k (slot), to or from (peer), over (group); then `if finite`, `on`, `wait`, `@`.
-// These belong to the whole batch: waits and label are held by its first half, lane and condition by every half.
+// Operands stand in the order s m u k (slot), to or from (peer), over (group); then `if finite`, `on`, `at`, `wait`,
+// `@`. These belong to the whole batch: offsets, waits and label are held by its first half, lane and condition by every half.
 // Settings that the header leaves out have the values of settings.def; print writes all of them.
 #pragma once
 

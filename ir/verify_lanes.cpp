@@ -85,6 +85,8 @@ class LaneCheck {
 
 void check_no_waits(const Subject& subject, std::size_t rank, Report& report) {
   const RankProgram& program = subject.program().ranks[rank];
+  if (program.arena > 0 || !program.offsets.empty())
+    report.rank(Code::V10, subject.index, rank, "an arena stands at level lane only");
   if (program.waits.empty()) return;
   const std::size_t action = program.waits.front().action;
   const std::string message = "waits stand at level lane only";
@@ -111,6 +113,10 @@ void check_lanes(const Subject& subject, Report& report) {
     if (subject.plan.level < Level::Lane) {
       check_no_waits(subject, r, report);
     } else {
+      const RankProgram& program = subject.program().ranks[r];
+      if (program.arena == 0 && !program.offsets.empty())
+        report.rank(Code::V10, subject.index, r, "offsets without an arena: the rank's line must be 'rank " +
+                                                     std::to_string(r) + " arena=BYTES'");
       check_home_lanes(subject, r, report);
       LaneCheck(subject, r, report).run();
     }

@@ -1,157 +1,136 @@
-#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
 
-#include "ir/verify_resources.hpp"
+#include "ir/lane_conflicts.hpp"
 
 namespace fem::ir::verifying {
 namespace {
 
-// The lanes of one rank run at the same time; only a lane's own order and the waits order two actions. Each batch has a
-// vector clock: of every lane, how many batches have finished before it starts. Two uses of a resource of which one
-// changes it must be ordered: the later one's clock counts the earlier one. What other ranks do is not used as an
-// order: a message that comes back proves nothing about the buffer that it left from.
-class RankRaces {
+// The lanes of one rank run at the same time; only a lane's own order and the waits order two actions. Of each other
+// lane, the latest batch that the current one should have waited for is reported.
+class Races {
  public:
-  RankRaces(const Subject& subject, std::size_t rank, const UseTable& uses, Report& report)
-      : program_(subject.program().ranks[rank]),
-        place_{subject.index, rank, 0},
-        resources_(subject, rank),
-        uses_(uses),
-        report_(report),
-        last_(resources_.size()) {}
+  Races(const Subject& subject, std::size_t rank, const ArenaBlocks& arena, Report& report)
+      : program_(subject.program().ranks[rank]), place_{subject.index, rank, 0}, arena_(arena), report_(report) {}
 
-  void run() {
-    const std::span<const Action> actions = program_.actions;
-    std::size_t wait = 0;
-    for (std::size_t i = 0; i < actions.size();) {
-      const std::size_t n = batch_size(actions, i);
-      begin(i, actions[i].lane);
-      for (; wait < program_.waits.size() && program_.waits[wait].action == i; ++wait) {
-        learn(program_.waits[wait].lane, program_.waits[wait].count);
-      }
-      for (std::size_t k = i; k < i + n; ++k) check(actions[k], k);
-      for (std::size_t k = i; k < i + n; ++k) remember(actions[k]);
-      report_races();
-      lane(lane_).push_back({i, clock_});
-      i += n;
-    }
-  }
-
- private:
-  using Clock = std::array<std::uint32_t, kLanes>;
-  struct Batch {
-    std::size_t action;
-    Clock clock;  // when it starts
-  };
-  // Number of the batch in its lane, 0: none.
-  struct Last {
-    std::uint32_t change = 0;
-    Lane change_lane = Lane::Compute;
-    std::array<std::uint32_t, kLanes> read{};  // since the last change
-  };
-  // The latest batch of a lane that the current batch should have waited for.
-  struct Race {
-    std::uint32_t number = 0;
-    std::size_t action = 0;
-    std::string message;
-  };
-
-  static std::size_t index(Lane l) { return static_cast<std::size_t>(l); }
-  std::vector<Batch>& lane(Lane l) { return lanes_[index(l)]; }
-
-  void begin(std::size_t action, Lane l) {
-    lane_ = l;
-    number_ = static_cast<std::uint32_t>(lane(l).size() + 1);
-    clock_ = number_ > 1 ? lane(l).back().clock : Clock{};
-    clock_[index(l)] = number_ - 1;
+  void wait(LaneOrder& order, std::size_t action) {
     place_.action = action;
-  }
-
-  // The n-th batch of that lane has finished, and what it waited for.
-  void learn(Lane l, std::uint32_t n) {
-    const Clock& known = lane(l)[n - 1].clock;
-    for (std::size_t k = 0; k < clock_.size(); ++k) clock_[k] = std::max(clock_[k], known[k]);
-    clock_[index(l)] = std::max(clock_[index(l)], n);
-  }
-
-  void check(const Action& a, std::size_t i) {
-    const Uses& uses = uses_[static_cast<std::size_t>(a.kind)];
-    for (const ResourceKind kind : uses.reads) {
-      resources_.each(a, kind, [&](std::int64_t r, const ResourceName& name) { after_change(i, r, name, "reads "); });
-    }
-    for (const ResourceKind kind : uses.changes) {
-      resources_.each(a, kind, [&](std::int64_t r, const ResourceName& name) {
-        const char* verb = info(a.kind).writes.has(kind) ? "writes " : "frees ";
-        after_change(i, r, name, verb);
-        const Last& last = last_[static_cast<std::size_t>(r)];
-        for (std::size_t l = 0; l < last.read.size(); ++l) {
-          need(static_cast<Lane>(l), last.read[l], i, name, verb, "may still read");
-        }
-      });
+    batches_[index(order.lane())].push_back(action);
+    for (; wait_ < program_.waits.size() && program_.waits[wait_].action == action; ++wait_) {
+      order.wait(program_.waits[wait_].lane, program_.waits[wait_].count);
     }
   }
 
-  void after_change(std::size_t i, std::int64_t r, const ResourceName& name, const char* verb) {
-    const Last& last = last_[static_cast<std::size_t>(r)];
-    need(last.change_lane, last.change, i, name, verb, "may still be changing");
+  void unordered(Lane lane, std::uint32_t number, std::size_t action, const ResourceName& what, const char* verb,
+                 const char* may) {
+    if (number <= races_[index(lane)].number) return;
+    races_[index(lane)] = {number, action, Code::V25,
+                           verb + text(what) + ", which " + other(lane, number) + " " + may + cure(lane, number)};
   }
 
-  void need(Lane other, std::uint32_t number, std::size_t i, const ResourceName& what, const char* verb,
-            const char* may) {
-    if (other == lane_ || number <= clock_[index(other)] || number <= races_[index(other)].number) return;
-    const Place first{place_.program, place_.rank, lane(other)[number - 1].action};
-    const std::string n = std::to_string(number), l(name(other));
-    races_[index(other)] = {number, i,
-                            verb + text(what) + ", which " + report_.batch_at(first) +
-                                " on lane " + l + " " + may + "; 'wait " + l + ">=" + n + "' here and the label @" + n +
-                                " there order the two"};
+  void overlap(Lane lane, std::uint32_t number, std::size_t block, std::size_t earlier) {
+    if (number <= races_[index(lane)].number) return;
+    races_[index(lane)] = {number, place_.action, Code::V29,
+                           "puts " + block_text(block) + " over " + block_text(earlier) + ", which " +
+                               other(lane, number) + " may still use" + cure(lane, number)};
   }
 
-  void remember(const Action& a) {
-    const Uses& uses = uses_[static_cast<std::size_t>(a.kind)];
-    for (const ResourceKind kind : uses.reads) {
-      resources_.each(a, kind, [&](std::int64_t r, const ResourceName&) {
-        last_[static_cast<std::size_t>(r)].read[index(lane_)] = number_;
-      });
-    }
-    for (const ResourceKind kind : uses.changes) {
-      resources_.each(a, kind, [&](std::int64_t r, const ResourceName&) {
-        last_[static_cast<std::size_t>(r)] = {number_, lane_, {}};
-      });
-    }
+  void taken(std::size_t block, std::size_t earlier) {
+    const std::size_t last = arena_.all.action[arena_.all.blocks[earlier].death];
+    report_.action(Code::V29, place_,
+                   "puts " + block_text(block) + " over " + block_text(earlier) + ", which is used until " +
+                       report_.batch_at({place_.program, place_.rank, last}));
   }
 
-  void report_races() {
+  void end(LaneOrder& order, std::size_t) {
     for (std::size_t l = 0; l < races_.size(); ++l) {
       Race& race = races_[l];
       if (race.number == 0) continue;
-      report_.action(Code::V25, {place_.program, place_.rank, race.action}, std::move(race.message));
-      learn(static_cast<Lane>(l), race.number);  // as if it had waited: one error for one cause
+      report_.action(race.code, {place_.program, place_.rank, race.action}, std::move(race.message));
+      order.wait(static_cast<Lane>(l), race.number);  // as if it had waited: one error for one cause
       race = {};
     }
   }
 
+ private:
+  struct Race {
+    std::uint32_t number = 0;
+    std::size_t action = 0;
+    Code code = Code::V25;
+    std::string message;
+  };
+
+  std::string other(Lane lane, std::uint32_t number) const {
+    const Place first{place_.program, place_.rank, batches_[index(lane)][number - 1]};
+    return report_.batch_at(first) + " on lane " + std::string(name(lane));
+  }
+  static std::string cure(Lane lane, std::uint32_t number) {
+    const std::string n = std::to_string(number);
+    return "; 'wait " + std::string(name(lane)) + ">=" + n + "' here and the label @" + n + " there order the two";
+  }
+  // "saved u3 m2 (bytes 0 to 4095)"
+  std::string block_text(std::size_t b) const {
+    const MemoryBlock& block = arena_.all.blocks[b];
+    const std::int64_t begin = program_.offsets[b].offset;
+    return std::string(name(block.kind)) + " u" + std::to_string(block.unit) +
+           (block.microbatch < 0 ? "" : " m" + std::to_string(block.microbatch)) + " (bytes " + std::to_string(begin) +
+           " to " + std::to_string(begin + block.bytes - 1) + ")";
+  }
+
   const RankProgram& program_;
   Place place_;  // the current batch
-  RankResources resources_;
-  const UseTable& uses_;
+  const ArenaBlocks& arena_;
   Report& report_;
-  std::vector<Last> last_;                            // by resource
-  std::array<std::vector<Batch>, kLanes> lanes_;      // batches so far
-  std::array<Race, kLanes> races_;                    // of the current batch, by the other lane
-  Clock clock_{};
-  Lane lane_ = Lane::Compute;
-  std::uint32_t number_ = 0;
+  std::size_t wait_ = 0;
+  std::array<std::vector<std::size_t>, kLanes> batches_;  // so far: first actions
+  std::array<Race, kLanes> races_;                        // of the current batch, by the other lane
 };
+
+// Each block has its offset, at the batch that begins it and inside the arena.
+bool check_offsets(const Subject& subject, std::size_t rank, const ArenaBlocks& arena, Report& report) {
+  const RankProgram& program = subject.program().ranks[rank];
+  const std::vector<MemoryBlock>& blocks = arena.all.blocks;
+  const auto fail = [&](std::size_t action, std::string message) {
+    report.action(Code::V29, {subject.index, rank, action}, std::move(message));
+    return false;
+  };
+  const auto number_at = [&](std::size_t action) {
+    return std::to_string(std::ranges::count_if(
+        blocks, [&](const MemoryBlock& b) { return arena.action_of(b) == action; }));
+  };
+  for (std::size_t b = 0; b < std::max(blocks.size(), program.offsets.size()); ++b) {
+    const std::size_t begins = b < blocks.size() ? arena.action_of(blocks[b]) : SIZE_MAX;
+    const std::size_t given = b < program.offsets.size() ? program.offsets[b].action : SIZE_MAX;
+    if (begins != given) {
+      const std::size_t action = std::min(begins, given);
+      return fail(action, "begins " + number_at(action) + " blocks, and each has one offset after 'at'");
+    }
+    const std::int64_t offset = program.offsets[b].offset;
+    if (offset % kBufferAlignment != 0)
+      return fail(given, "offset " + std::to_string(offset) + " is not a multiple of " +
+                             std::to_string(kBufferAlignment));
+    if (offset > program.arena - blocks[b].bytes)
+      return fail(given, "a block of " + std::to_string(blocks[b].bytes) + " bytes at " + std::to_string(offset) +
+                             " ends outside the arena of " + std::to_string(program.arena) + " bytes");
+  }
+  return true;
+}
 
 }  // namespace
 
 void check_races(const Subject& subject, Report& report) {
   if (subject.plan.level < Level::Lane) return;
   const UseTable uses = all_uses();
-  for (std::size_t r = 0; r < subject.program().ranks.size(); ++r) RankRaces(subject, r, uses, report).run();
+  for (std::size_t r = 0; r < subject.program().ranks.size(); ++r) {
+    const RankProgram& program = subject.program().ranks[r];
+    const bool planned = program.arena > 0;
+    ArenaBlocks arena;
+    if (planned) arena.all = memory_blocks(subject.plan, subject.program(), r);
+    const bool placed = planned && check_offsets(subject, r, arena, report);
+    Races races(subject, r, arena, report);
+    LaneConflicts(subject, r, uses, placed ? &arena : nullptr, races).run();
+  }
 }
 
 }  // namespace fem::ir::verifying

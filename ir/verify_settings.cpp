@@ -48,6 +48,9 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"memory", "recompute_every", 1, kMostUnits},
     {"memory", "recompute_first", 0, kMostUnits},
     {"memory", "recompute_last", -1, kMostUnits},
+    {"overlap", "prefetch", 0, kMostUnits},
+    {"overlap", "receive_ahead", 0, kMostSize},
+    {"overlap", "slack", 0, kMostSize},
     {"optimizer", "lr", 0, kNoLimit},
     {"optimizer", "min_lr", 0, kNoLimit},
     {"optimizer", "warmup_steps", 0, kMostInt},
@@ -189,11 +192,15 @@ void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
 
 }  // namespace
 
+void check_bytes(std::string_view section, std::string_view key, const std::string& value, Report& report) {
+  if (value.empty() || parse_bytes(value)) return;
+  report.settings(Code::V01, section,
+                  std::string(section) + "." + std::string(key) + " = " + value +
+                      " is not a number of bytes, as 80GiB or 512MB");
+}
+
 void check_memory_settings(const Settings::MemorySettings& memory, Report& report) {
-  if (!memory.limit.empty() && !parse_bytes(memory.limit)) {
-    report.settings(Code::V01, "memory",
-                    "memory.limit = " + memory.limit + " is not a number of bytes, as 80GiB or 512MB");
-  }
+  check_bytes("memory", "limit", memory.limit, report);
   if (memory.recompute == "fit" && memory.limit.empty()) {
     report.settings(Code::V01, "memory", "memory.recompute = fit needs a memory.limit to fit into");
   }
@@ -202,6 +209,7 @@ void check_memory_settings(const Settings::MemorySettings& memory, Report& repor
 void check_settings(const Plan& plan, Report& report) {
   check_limits(plan.settings, report);
   check_memory_settings(plan.settings.memory, report);
+  check_bytes("overlap", "prefetch_budget", plan.settings.overlap.prefetch_budget, report);
   if (report.errors() > 0) return;
   check_divisions(plan.settings, report);
   check_magnitude(plan.settings, report);

@@ -1,5 +1,9 @@
 // The pass table, generated from passes.def.
+#include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <string>
+#include <utility>
 
 #include "passes/pass.hpp"
 
@@ -45,20 +49,42 @@ constexpr PassInfo kPasses[] = {
 
 std::span<const PassInfo> pass_table() { return kPasses; }
 
+namespace {
+
+// "name{a=1,b=x}" with the options that have text.
+std::string call(std::string name, std::initializer_list<std::pair<std::string_view, std::string>> options) {
+  std::string text;
+  for (const auto& [option, value] : options) {
+    if (!value.empty()) text += (text.empty() ? "" : ",") + std::string(option) + "=" + value;
+  }
+  return text.empty() ? name : name + "{" + text + "}";
+}
+// "" where it is the default, which a pipeline need not name.
+std::string unless(std::int64_t value, std::int64_t usual) { return value == usual ? "" : std::to_string(value); }
+
+}  // namespace
+
 std::string default_pipeline(const ir::Settings& settings) {
   std::string text = "communication";
   const bool sharded = settings.parallel.zero > 0 || settings.parallel.reduce != "step";
-  const bool recomputed = settings.memory.recompute != "none";
-  if (!sharded && !recomputed) return text;
+  const auto& memory = settings.memory;
+  const auto& overlap = settings.overlap;
+  const bool recomputed = memory.recompute != "none";
+  if (!sharded && !recomputed && !overlap.lanes) return text;
   text += ",units";
   if (recomputed) {
-    text += ",recompute{mode=" + settings.memory.recompute;
-    if (settings.memory.recompute_every != 1) text += ",every=" + std::to_string(settings.memory.recompute_every);
-    if (settings.memory.recompute_first != 0) text += ",first=" + std::to_string(settings.memory.recompute_first);
-    if (settings.memory.recompute_last >= 0) text += ",last=" + std::to_string(settings.memory.recompute_last);
-    text += "}";
+    text += "," + call("recompute", {{"mode", memory.recompute},
+                                     {"every", unless(memory.recompute_every, 1)},
+                                     {"first", unless(memory.recompute_first, 0)},
+                                     {"last", unless(std::max<std::int64_t>(memory.recompute_last, -1), -1)}});
   }
-  return text;
+  if (!overlap.lanes) return text;
+  if (settings.parallel.zero == 3 && overlap.prefetch > 0) {
+    text += "," + call("prefetch", {{"distance", unless(overlap.prefetch, 1)}, {"budget", overlap.prefetch_budget}});
+  }
+  if (overlap.receive_ahead > 0)
+    text += "," + call("receive_ahead", {{"distance", unless(overlap.receive_ahead, 2)}});
+  return text + ",lanes," + call("arena", {{"slack", unless(overlap.slack, 2)}});
 }
 
 }  // namespace fem::passes

@@ -11,53 +11,25 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 
-enum class Walk : std::uint8_t { None, Up, Down };
-
-// Units run in model order forward and in the opposite order backward.
-Walk walk_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward: return Walk::Up;
-    case ActionKind::Backward:
-    case ActionKind::BackwardInput:
-    case ActionKind::BackwardWeight: return Walk::Down;
-    case ActionKind::RecvForward:
-    case ActionKind::SendForward:
-    case ActionKind::RecvBackward:
-    case ActionKind::SendBackward:
-    case ActionKind::Unshard:
-    case ActionKind::Reshard:
-    case ActionKind::Recompute:
-    case ActionKind::Free:
-    case ActionKind::Offload:
-    case ActionKind::Reload:
-    case ActionKind::ZeroGrad:
-    case ActionKind::ReduceLoss:
-    case ActionKind::ReduceReplicaGrad:
-    case ActionKind::ReduceTiedGrad:
-    case ActionKind::AllReduce:
-    case ActionKind::ReduceScatter:
-    case ActionKind::GradNorm:
-    case ActionKind::ClipGrad:
-    case ActionKind::OptimizerStep: return Walk::None;
-  }
-  return Walk::None;
+bool computes(ActionKind kind) {
+  return kind == ActionKind::Forward || kind == ActionKind::Backward || kind == ActionKind::BackwardInput ||
+         kind == ActionKind::BackwardWeight;
 }
 
 std::vector<Action> expand(std::span<const Action> actions, std::span<const ir::Stage> stages) {
   std::vector<Action> out;
   out.reserve(2 * actions.size());
-  for (Action a : actions) {
-    const Walk walk = walk_of(a.kind);
-    if (walk == Walk::None) {
+  for (const Action& a : actions) {
+    if (!computes(a.kind)) {
       out.push_back(a);
       continue;
     }
-    a.flags &= static_cast<std::uint8_t>(~Action::kJoined);  // an overlapped pair: one unit after the other
-    const ir::Stage& stage = stages[static_cast<std::size_t>(a.stage)];
-    for (int i = 0; i < stage.units; ++i) {
-      a.unit = static_cast<std::int16_t>(stage.first_unit + (walk == Walk::Up ? i : stage.units - 1 - i));
-      out.push_back(a);
-    }
+    Action one = a;
+    one.flags &= static_cast<std::uint8_t>(~Action::kJoined);  // an overlapped pair: one unit after the other
+    ir::each_unit(stages[static_cast<std::size_t>(a.stage)], a, [&](int unit) {
+      one.unit = static_cast<std::int16_t>(unit);
+      out.push_back(one);
+    });
   }
   return out;
 }

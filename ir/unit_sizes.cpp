@@ -1,0 +1,33 @@
+#include "ir/unit_sizes.hpp"
+
+#include <algorithm>
+
+namespace fem::ir {
+
+UnitSizeTable unit_sizes(const Settings& settings) {
+  const UnitDims dims = unit_dims(settings);
+  const UnitFormats formats = unit_formats(settings);
+  const auto replicas = static_cast<int>(settings.parallel.dp * settings.parallel.cp);
+  UnitSizeTable table;
+  for (int k = 0; k < kUnitKinds; ++k) {
+    const auto kind = static_cast<UnitKind>(k);
+    const auto block = [&](UnitBlock b) { return block_bytes(kind, b, dims, formats); };
+    const auto scratch = [&](Phase p) { return workspace_bytes(kind, p, dims, formats); };
+    const std::int64_t elements = flat_elements(kind, dims, replicas);
+    table[static_cast<std::size_t>(k)] = {
+        block(UnitBlock::output), block(UnitBlock::saved_b), block(UnitBlock::saved_w), block(UnitBlock::work),
+        aligned(formats.compute * dims.tokens * dims.hidden), formats.compute * elements, 4 * elements,
+        {scratch(Phase::forward), scratch(Phase::backward_input), scratch(Phase::backward_weight)}};
+  }
+  return table;
+}
+
+std::int64_t workspace_bytes(const UnitSizes& unit, ActionKind kind) {
+  const auto of = [&](Phase phase) { return unit.workspace[static_cast<std::size_t>(phase)]; };
+  if (kind == ActionKind::Forward || kind == ActionKind::Recompute) return of(Phase::forward);
+  const bool input = kind == ActionKind::Backward || kind == ActionKind::BackwardInput;
+  const bool weight = kind == ActionKind::Backward || kind == ActionKind::BackwardWeight;
+  return std::max(input ? of(Phase::backward_input) : 0, weight ? of(Phase::backward_weight) : 0);
+}
+
+}  // namespace fem::ir

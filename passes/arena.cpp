@@ -1,0 +1,79 @@
+// One allocation for a rank: every block gets an offset, and takes bytes only from blocks that the waits put before it.
+#include <algorithm>
+#include <vector>
+
+#include "ir/lane_waits.hpp"
+#include "ir/memory_blocks.hpp"
+#include "passes/arena_layout.hpp"
+#include "passes/pass.hpp"
+
+namespace fem::passes {
+namespace {
+
+// Lifetimes in program order, stretched where lanes meet: bytes that another lane frees are taken again, and bytes that
+// a receive or a reload takes were freed, `slack` compute batches apart. Else the later lane would wait for the earlier
+// one right away and run behind it rather than beside it. Gathered parameters are as far apart as their Unshards.
+class Lifetimes {
+ public:
+  Lifetimes(const ir::RankProgram& rank, const ir::RankBlocks& blocks, std::int64_t slack)
+      : rank_(rank), blocks_(blocks), slack_(static_cast<std::size_t>(slack)) {
+    compute_before_.reserve(blocks.action.size());
+    for (std::uint32_t t = 0; t < blocks.action.size(); ++t) {
+      compute_before_.push_back(static_cast<std::uint32_t>(compute_.size()));
+      if (lane(t) == ir::Lane::Compute) compute_.push_back(t);
+    }
+  }
+
+  ArenaInterval of(const ir::MemoryBlock& block) const {
+    ArenaInterval life{block.birth, block.death, (block.bytes + kAlign - 1) / kAlign * kAlign};
+    if (block.kind == ir::MemoryKind::Parameters) return life;
+    if (lane(block.birth) != ir::Lane::Compute) life.birth = earlier(block.birth);
+    if (lane(block.death) != ir::Lane::Compute) life.death = later(block.death);
+    return life;
+  }
+
+ private:
+  static constexpr std::int64_t kAlign = ir::kBufferAlignment;
+  ir::Lane lane(std::uint32_t tick) const { return rank_.actions[blocks_.action[tick]].lane; }
+  std::uint32_t earlier(std::uint32_t tick) const {
+    const std::size_t before = compute_before_[tick];
+    return slack_ == 0 ? tick : before <= slack_ ? 0 : compute_[before - slack_];
+  }
+  std::uint32_t later(std::uint32_t tick) const {
+    const std::size_t last = compute_before_[tick] + slack_;
+    if (slack_ == 0 || compute_.empty()) return tick;
+    return std::max(tick, compute_[std::min(last, compute_.size()) - 1]);
+  }
+
+  const ir::RankProgram& rank_;
+  const ir::RankBlocks& blocks_;
+  std::size_t slack_;
+  std::vector<std::uint32_t> compute_;         // ticks of compute batches
+  std::vector<std::uint32_t> compute_before_;  // by tick: compute batches before it
+};
+
+}  // namespace
+
+bool run_arena(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink&) {
+  for (std::size_t p = 0; p < plan.programs.size(); ++p) {
+    ir::Program& program = plan.programs[p];
+    for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+      ir::RankProgram& rank = program.ranks[r];
+      const ir::RankBlocks blocks = ir::memory_blocks(plan, program, r);
+      const Lifetimes lifetimes(rank, blocks, options.integer("slack"));
+      std::vector<ArenaInterval> intervals;
+      intervals.reserve(blocks.blocks.size());
+      for (const ir::MemoryBlock& block : blocks.blocks) intervals.push_back(lifetimes.of(block));
+      const ArenaLayout layout = lay_out(intervals);
+      rank.arena = layout.bytes;
+      rank.offsets.clear();
+      rank.offsets.reserve(blocks.blocks.size());
+      for (std::size_t b = 0; b < blocks.blocks.size(); ++b)
+        rank.offsets.push_back({blocks.action[blocks.blocks[b].birth], layout.offsets[b]});
+    }
+    ir::set_fewest_waits(plan, p);
+  }
+  return true;
+}
+
+}  // namespace fem::passes
