@@ -45,6 +45,8 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
     text += fmt::format(" {:>{}}", ir::name(static_cast<MemoryKind>(k)),
                         std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
   }
+  const bool arenas = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.arena > 0; });
+  if (arenas) text += fmt::format(" {:>11}", "arena gaps");
   text += fmt::format(" {:>11}  {}\n", "total", "reached at");
   for (std::size_t r = 0; r < peaks.size(); ++r) {
     text += fmt::format("{:>4}", r);
@@ -52,6 +54,7 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
       text += fmt::format(" {:>{}}", bytes(peaks[r].persistent[k] + peaks[r].blocks[k]),
                           std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
     }
+    if (arenas) text += fmt::format(" {:>11}", bytes(peaks[r].gaps()));
     text += fmt::format(" {:>11}  {}\n", bytes(peaks[r].bytes()), action_at(program, r, peaks[r].action));
   }
   return text;
@@ -63,8 +66,13 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
     text += fmt::format("  stage {} unit {:<4} {:<22} {:>5} blocks {:>11}\n", key.first.first, key.first.second,
                         ir::name(key.second), line.blocks, bytes(line.bytes));
   }
-  text += fmt::format("  blocks alive {}, held by free lists of equal sizes {}: {} more\n", bytes(peak.live),
-                      bytes(peak.pool), bytes(peak.pool - peak.live));
+  if (peak.arena > 0) {
+    text += fmt::format("  blocks alive {}, arena {}: {} more for gaps and for lanes that run apart\n", bytes(peak.live),
+                        bytes(peak.arena), bytes(peak.arena - peak.live));
+  } else {
+    text += fmt::format("  blocks alive {}, held by free lists of equal sizes {}: {} more\n", bytes(peak.live),
+                        bytes(peak.pool), bytes(peak.pool - peak.live));
+  }
   return text;
 }
 
@@ -90,6 +98,8 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"kinds", kinds},
                      {"blocks_bytes", peaks[r].live},
                      {"pool_bytes", peaks[r].pool},
+                     {"arena_bytes", peaks[r].arena},
+                     {"gaps_bytes", peaks[r].gaps()},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};

@@ -59,7 +59,9 @@ struct MemoryPeak {
   std::int64_t pool = 0;   // bytes that free lists by size hold for the same blocks: live or more
   std::int64_t arena = 0;  // bytes of the rank's arena: live or more; 0: the plan has none
   // What a rank must have. Without an arena free lists may hold more, up to `pool`.
-  std::int64_t bytes() const { return total(persistent) + (arena > 0 ? arena : live); }
+  std::int64_t bytes() const { return total(persistent) + live + gaps(); }
+  // Of the arena beside the blocks that are alive: what offsets and slack between lanes cost.
+  std::int64_t gaps() const { return arena > 0 ? arena - live : 0; }
 };
 MemoryPeak memory_peak(const Plan& plan, const Program& program, std::size_t rank);
 
