@@ -42,7 +42,7 @@ class Activations {
   UnitBlocks& unit(std::int64_t index, std::size_t unit) { return units_[static_cast<std::size_t>(index)][unit]; }
 
   // An activation or its gradient, [micro, seq_len, hidden] in the compute format: memory, and bytes of a transfer.
-  Block activation() { return pool_.take(activation_block_); }
+  Block activation(ir::Lane lane = ir::Lane::Compute) { return pool_.take(activation_block_, lane); }
   std::size_t activation_bytes() const { return activation_bytes_; }
 
   BlockPool& pool() { return pool_; }

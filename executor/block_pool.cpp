@@ -19,12 +19,31 @@ c10::DataPtr allocate(std::int64_t bytes) {
 }  // namespace
 
 void Block::reset() {
+  address_ = nullptr;
   Slab* slab = std::exchange(slab_, nullptr);
   if (slab && --slab->shares == 0) slab->free->push_back(slab);
 }
 
-Block BlockPool::take(std::int64_t bytes) {
+void BlockPool::use_arena(std::int64_t bytes) {
+  FEM_CHECK(sizes_.empty() && arena_bytes_ == 0, "the arena comes before the first block");
+  arena_ = allocate(bytes);
+  arena_bytes_ = bytes;
+  allocated_ += bytes;
+}
+
+Block BlockPool::take_from_arena(std::int64_t bytes, ir::Lane lane) {
+  std::span<const ir::ArenaOffset>& next = next_[ir::lane_index(lane)];
+  FEM_CHECK(!next.empty(), "the action takes a block for which the plan has no offset");
+  const std::int64_t offset = next.front().offset;
+  FEM_CHECK(offset >= 0 && offset + bytes <= arena_bytes_, "a block of " + std::to_string(bytes) + " bytes at " +
+                                                               std::to_string(offset) + " ends outside the arena");
+  next = next.subspan(1);
+  return Block(static_cast<char*>(arena_.get()) + offset);
+}
+
+Block BlockPool::take(std::int64_t bytes, ir::Lane lane) {
   if (bytes == 0) return {};
+  if (has_arena()) return take_from_arena(bytes, lane);
   auto size = std::find_if(sizes_.begin(), sizes_.end(), [&](const auto& s) { return s->bytes == bytes; });
   if (size == sizes_.end()) {
     sizes_.push_back(std::make_unique<Size>());

@@ -1,10 +1,14 @@
 #include "executor/interpreter.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cmath>
 
 #include "executor/error.hpp"
+#include "executor/rank_thread.hpp"
+#include "executor/tracking_allocator.hpp"
 #include "ir/text.hpp"
 
 namespace fem::exec {
@@ -30,6 +34,11 @@ ParallelContext make_context(const ir::Settings& settings, Coordinates at, Commu
   context.tp_rank = at.tp;
   context.ep_rank = comm.group_rank(ir::Group::ep);
   return context;
+}
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 [[noreturn]] void not_executed(const ir::Action& action) {
@@ -77,7 +86,7 @@ void check_executable(const ir::Plan& plan) {
 }
 
 Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
-                         Progress& progress)
+                         Progress& progress, LaneMode lanes)
     : plan_(plan),
       topology_(topology),
       comm_(comm),
@@ -85,30 +94,43 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
       pipeline_(topology.members(ir::Group::pp, comm.rank())),
       activations_(plan, most_microbatches(plan)),
       stages_(plan, parameters, make_context(plan.settings, here_, comm), activations_),
-      update_(plan, parameters, comm),
+      update_(plan, parameters, comm, activations_.pool()),
       progress_(progress),
       describe_(progress, [this](std::int64_t, std::uint32_t action) { return describe(action); }) {
   check_executable(plan);
-  for (const ir::Program& program : plan.programs)
+  std::int64_t arena = 0;
+  for (const ir::Program& program : plan.programs) {
+    const ir::RankProgram& mine = program.ranks[static_cast<std::size_t>(here_.pp)];
+    arena = std::max(arena, mine.arena);
+    tables_.emplace_back(mine);
     losses_.emplace_back(program.microbatches, comm.group_size(ir::Group::pp), comm.group_size(ir::Group::dp_cp));
+  }
+  FEM_CHECK(plan.level < ir::Level::Lane || arena > 0, "a plan of level lane has no arena: its passes end with 'arena'");
+  if (arena > 0) activations_.pool().use_arena(arena);
+  if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
+  lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {
+    const JoinAllocations join(counter);
+    const RankThread thread;
+    body();
+  });
 }
 
 StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {
   const auto index = static_cast<std::size_t>(&program - plan_.programs.data());
   FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
-  Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}, 0};
+  Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}};
   run.losses.reset();
   update_.begin_step();
   current_.store(&program.ranks[static_cast<std::size_t>(here_.pp)], std::memory_order_release);
+  if (keeps_times_) times_.assign(tables_[index].batches.size(), {});
   try {
-    execute_all(run);
-    FEM_CHECK(activations_.alive() == 0, "buffers are alive after the program's last action");
-  } catch (const std::exception& error) {
+    execute_all(run, tables_[index]);
+    if (activations_.alive() != 0)
+      throw ExecutionError("buffers are alive after the program's last action", comm_.rank(), input.step,
+                           describe(static_cast<std::uint32_t>(run.actions.size())), topology_.place(comm_.rank()));
+  } catch (...) {
     activations_.clear();
-    const auto* known = dynamic_cast<const ExecutionError*>(&error);
-    if (known && known->rank() >= 0) throw;  // a communicator's error says where it happened
-    throw ExecutionError(known ? known->message() : error.what(), comm_.rank(), input.step,
-                         describe(static_cast<std::uint32_t>(run.at)), topology_.place(comm_.rank()));
+    throw;
   }
   progress_.leave();
   return std::move(run.result);
@@ -120,23 +142,48 @@ std::string Interpreter::describe(std::uint32_t action) const {
   return ir::action_text(std::span(program->actions).subspan(action));
 }
 
-void Interpreter::execute_all(Run& run) {
-  while (run.at < run.actions.size()) {
-    const std::size_t size = ir::batch_size(run.actions, run.at);
-    const ir::Action& first = run.actions[run.at];
-    progress_.enter(run.input.step, static_cast<std::uint32_t>(run.at));
-    if (!first.if_finite() || run.result.finite) {
-      if (ir::is_p2p(first.kind)) {
-        exchange(run.actions.subspan(run.at, size));
-      } else {
-        for (std::size_t i = 0; i < size; ++i) execute(run, run.actions[run.at + i]);
-      }
-    }
-    run.at += size;
+void Interpreter::execute_all(Run& run, const LaneTable& table) {
+  if (!lanes_) {
+    for (const LaneTable::Batch& batch : table.batches) execute_batch(run, table, batch);
+    return;
   }
+  lanes_->run(
+      table, [&](const LaneTable::Batch& batch) { execute_batch(run, table, batch); },
+      [&](const std::exception_ptr& error) {
+        try {
+          std::rethrow_exception(error);
+        } catch (const std::exception& e) {
+          comm_.fail(e.what());  // wakes the lanes that wait for other ranks
+        }
+      });
 }
 
-void Interpreter::exchange(std::span<const ir::Action> halves) {
+void Interpreter::execute_batch(Run& run, const LaneTable& table, const LaneTable::Batch& batch) {
+  const std::span<const ir::Action> actions = run.actions.subspan(batch.action, batch.size);
+  progress_.enter(run.input.step, batch.action, lanes_ ? batch.lane : ir::Lane::Compute);
+  if (actions.front().if_finite() && !run.result.finite) return;
+  BlockPool& pool = activations_.pool();
+  const std::int64_t begin = keeps_times_ ? now() : 0;
+  try {
+    if (pool.has_arena())
+      pool.expect(batch.lane, std::span(table.program->offsets).subspan(batch.first_offset, batch.offsets));
+    execute_actions(run, actions);
+    FEM_CHECK(pool.complete(batch.lane), "the plan has an offset for a block that the action does not take");
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const ExecutionError*>(&error);
+    if (known && known->rank() >= 0) throw;  // a communicator's error says where it happened
+    throw ExecutionError(known ? known->message() : error.what(), comm_.rank(), run.input.step,
+                         describe(batch.action), topology_.place(comm_.rank()));
+  }
+  if (keeps_times_) times_[static_cast<std::size_t>(&batch - table.batches.data())] = {begin, now()};
+}
+
+void Interpreter::execute_actions(Run& run, std::span<const ir::Action> actions) {
+  if (ir::is_p2p(actions.front().kind)) return exchange(actions, actions.front().lane);
+  for (const ir::Action& action : actions) execute(run, action);
+}
+
+void Interpreter::exchange(std::span<const ir::Action> halves, ir::Lane lane) {
   FEM_CHECK(halves.size() <= kMaxHalves, "a batch of more than four halves");
   std::array<P2pHalf, kMaxHalves> posted;
   std::array<Block, kMaxHalves> buffers;
@@ -150,7 +197,7 @@ void Interpreter::exchange(std::span<const ir::Action> halves) {
     const int stage = own_slot ? half.stage : plan_.stages[static_cast<std::size_t>(half.stage)].prev;
     slots[i] = activations_.index(stage, half.microbatch);
     if (!send) {
-      buffers[i] = activations_.activation();
+      buffers[i] = activations_.activation(lane);
     } else {
       buffers[i] = forward ? activations_.take_output(slots[i]) : activations_.take_gradient(slots[i]);
     }
@@ -158,7 +205,7 @@ void Interpreter::exchange(std::span<const ir::Action> halves) {
                  forward ? slots[i] : activations_.slots() + slots[i], buffers[i].data(),
                  activations_.activation_bytes()};
   }
-  comm_.exchange({posted.data(), halves.size()});
+  comm_.exchange({posted.data(), halves.size()}, lane);
   for (std::size_t i = 0; i < halves.size(); ++i) {
     if (halves[i].kind == ir::ActionKind::RecvForward) activations_.put_output(slots[i], std::move(buffers[i]));
     if (halves[i].kind == ir::ActionKind::RecvBackward) activations_.put_gradient(slots[i], std::move(buffers[i]));
@@ -179,13 +226,13 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::BackwardWeight:
     case ir::ActionKind::Recompute:
     case ir::ActionKind::Free: return execute_units(run, action);
-    case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u);
+    case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u, action.lane);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
     case ir::ActionKind::ReduceTiedGrad: return update_.reduce_tied(s);
     case ir::ActionKind::AllReduce: return update_.all_reduce(s, u, action.group);
     case ir::ActionKind::ReduceScatter: return update_.reduce_scatter(s, u, action.group);
-    case ir::ActionKind::Unshard: return update_.unshard(s, u, action.group);
+    case ir::ActionKind::Unshard: return update_.unshard(s, u, action.group, action.lane);
     case ir::ActionKind::Reshard: return update_.reshard(s, u);
     case ir::ActionKind::GradNorm: return norm(run);
     case ir::ActionKind::ClipGrad:
@@ -195,21 +242,15 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::RecvForward:
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
-    case ir::ActionKind::SendBackward: return exchange({&action, 1});
+    case ir::ActionKind::SendBackward: return exchange({&action, 1}, action.lane);
     case ir::ActionKind::Offload:
     case ir::ActionKind::Reload: not_executed(action);
   }
 }
 
-// On the unit that the action names, or on all units of its stage: up forward, down backward.
 void Interpreter::execute_units(Run& run, const ir::Action& action) {
-  const int s = action.stage, units = stages_.units(s);
-  if (action.unit >= 0) {
-    const int first = plan_.stages[static_cast<std::size_t>(s)].first_unit;
-    return execute_unit(run, action, action.unit - first);
-  }
-  const bool up = action.kind == ir::ActionKind::Forward;
-  for (int i = 0; i < units; ++i) execute_unit(run, action, up ? i : units - 1 - i);
+  const ir::Stage& stage = plan_.stages[static_cast<std::size_t>(action.stage)];
+  ir::each_unit(stage, action, [&](int unit) { execute_unit(run, action, unit - stage.first_unit); });
 }
 
 void Interpreter::execute_unit(Run& run, const ir::Action& action, int unit) {

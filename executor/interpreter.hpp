@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "executor/comm/communicator.hpp"
 #include "executor/comm/progress.hpp"
 #include "executor/data/loader.hpp"
+#include "executor/lanes/thread_lanes.hpp"
 #include "executor/metrics.hpp"
 #include "executor/parameters.hpp"
 #include "executor/stage_runner.hpp"
@@ -37,18 +39,33 @@ struct StepResult {
   std::string problem;    // why not finite, for the log
 };
 
+// How the lanes of a plan of level lane run; the results are the same. Other plans have one lane.
+enum class LaneMode : std::uint8_t {
+  Inline,   // on the caller's thread, in program order
+  Threads,  // a thread for each
+};
+
+// When a batch of actions ran, in nanoseconds of the steady clock.
+struct BatchTime {
+  std::int64_t begin = 0, end = 0;
+};
+
 class Interpreter {
  public:
   // Prepares all programs of the plan for the pipeline coordinate of `comm.rank()`. Throws ExecutionError for an action
   // that this version does not execute. All references must outlive the interpreter.
   Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
-              Progress& progress);
+              Progress& progress, LaneMode lanes = LaneMode::Threads);
 
   // Runs a program from its first to its last action. An error carries rank, step and action, and leaves no buffer
   // alive.
   StepResult run(const ir::Program& program, const StepInput& input);
 
   const BlockPool& pool() const { return activations_.pool(); }
+
+  // From now on, the times of the last run's batches, in program order, are kept.
+  void keep_times() { keeps_times_ = true; }
+  std::span<const BatchTime> times() const { return times_; }
 
   // Buffers alive between programs: 0, or a program leaks.
   std::int64_t alive_buffers() const { return activations_.alive(); }
@@ -60,14 +77,15 @@ class Interpreter {
     const StepInput& input;
     LossReduction& losses;
     StepResult result;
-    std::size_t at = 0;  // index of the batch of actions being executed
   };
 
-  void execute_all(Run& run);
+  void execute_all(Run& run, const LaneTable& table);
+  void execute_batch(Run& run, const LaneTable& table, const LaneTable::Batch& batch);
+  void execute_actions(Run& run, std::span<const ir::Action> actions);
   void execute(Run& run, const ir::Action& action);
   void execute_units(Run& run, const ir::Action& action);
   void execute_unit(Run& run, const ir::Action& action, int unit);
-  void exchange(std::span<const ir::Action> halves);
+  void exchange(std::span<const ir::Action> halves, ir::Lane lane);
   std::string describe(std::uint32_t action) const;
   const Microbatch& batch(const Run& run, int m) const;
   void reduce_loss(Run& run);
@@ -81,12 +99,16 @@ class Interpreter {
   Activations activations_;
   StageRunner stages_;
   Update update_;
-  std::vector<LossReduction> losses_;  // by program
+  std::vector<LaneTable> tables_;      // by program
+  std::vector<LossReduction> losses_;  // likewise
   std::uint64_t norm_bits_ = 0;        // of the last gradient norm
   const Microbatch no_batch_;          // of a rank that reads none
   std::atomic<const ir::RankProgram*> current_ = nullptr;  // what progress_ speaks of; read by other threads
   Progress& progress_;
   ProgressScope describe_;
+  bool keeps_times_ = false;
+  std::vector<BatchTime> times_;        // by batch
+  std::unique_ptr<ThreadLanes> lanes_;  // null where lanes run inline. Last: its threads use the rest
 };
 
 // Throws ExecutionError naming the first action of the plan that this version does not execute.

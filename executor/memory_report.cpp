@@ -13,6 +13,7 @@ RankMemory measure(const Parameters& parameters) {
   RankMemory memory;
   std::set<const void*> counted;
   const auto add = [&](std::int64_t& kind, const at::Tensor& tensor) {
+    if (!tensor.storage().data()) return;  // in the arena while it is there
     if (counted.insert(tensor.storage().data()).second) kind += static_cast<std::int64_t>(tensor.storage().nbytes());
   };
   for (const StageParameters& stage : parameters.stages())

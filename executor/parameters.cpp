@@ -49,7 +49,8 @@ std::int64_t parameter_slots(const ir::Settings& settings) {
   return parameter_index(head, static_cast<std::int64_t>(ir::info(ir::UnitKind::head).params.size()));
 }
 
-Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica) : replica_(replica) {
+Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica)
+    : replica_(replica), by_lane_(plan.level >= ir::Level::Lane) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const ir::Stage& stage = plan.stages[s];
     if (stage.pp != pp) continue;
@@ -96,7 +97,15 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
   const bool fp32 = settings.precision.compute == "fp32";
   const at::ScalarType format = fp32 ? at::kFloat : at::kBFloat16;
   const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
-  unit.compute = zero == 3 ? shared(gather_buffer_, unit.elements, format) : at::zeros({unit.elements}, format);
+  const auto windowed = [&](std::optional<Window>& window, at::ScalarType type) {
+    window.emplace(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)));
+    return window->view(0, {unit.elements}, type);
+  };
+  if (zero < 3) {
+    unit.compute = at::zeros({unit.elements}, format);
+  } else {
+    unit.compute = by_lane_ ? windowed(unit.compute_window, format) : shared(gather_buffer_, unit.elements, format);
+  }
   unit.master = fp32 && zero < 3 ? owned(unit.compute) : at::zeros({unit.owned}, at::kFloat);
   unit.gathered = zero < 3;
   unit.exp_avg = at::zeros({unit.owned}, at::kFloat);
@@ -106,7 +115,7 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
     unit.grad = at::zeros({unit.elements}, at::kFloat);
     unit.reduced = owned(unit.grad);
   } else {
-    unit.grad = shared(grad_buffer_, unit.elements, at::kFloat);
+    unit.grad = by_lane_ ? windowed(unit.grad_window, at::kFloat) : shared(grad_buffer_, unit.elements, at::kFloat);
     unit.reduced = at::zeros({unit.owned}, at::kFloat);
   }
   return unit;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,7 +10,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "executor/block_pool.hpp"
 #include "executor/comm/communicator.hpp"
+#include "executor/units/window.hpp"
 #include "ir/plan.hpp"
 #include "ir/units.hpp"
 
@@ -51,6 +54,10 @@ struct UnitParameters {
   bool reduced_in_place = true;  // `reduced` is `grad`'s memory
   bool reduced_before = false;   // in this step: a further reduction adds
   bool owns_all() const { return owned == elements; }
+
+  // At level lane, what does not stay for the whole step lies in a block of the arena while it is there.
+  std::optional<Window> compute_window, grad_window;  // under `compute`, `grad`
+  Block compute_block, grad_block;
 };
 
 struct StageParameters {
@@ -80,8 +87,8 @@ class Parameters {
   void refresh_compute();
   static void refresh_compute(UnitParameters& unit);
 
-  // Unshard: makes the working copy whole from the replicas' owned parts. With zero 3 all units share one buffer: one
-  // unit is gathered at a time.
+  // Unshard: makes the working copy whole from the replicas' owned parts. With zero 3 all units share one buffer, and one
+  // unit is gathered at a time; but at level lane the caller has placed the unit's window.
   void gather(UnitParameters& unit, Communicator& comm, ir::Group group);
   // Reshard: the working copy is gone. With poison() its memory becomes NaN, so that a use would show.
   void release(UnitParameters& unit);
@@ -99,6 +106,7 @@ class Parameters {
   at::Tensor shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type);
 
   ReplicaPlace replica_;
+  bool by_lane_;
   std::vector<StageParameters> stages_;
   at::Tensor gather_buffer_, grad_buffer_;  // that units share, as large as the largest of them; or undefined
   const UnitParameters* in_gather_buffer_ = nullptr;

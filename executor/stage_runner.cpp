@@ -65,9 +65,11 @@ void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, K
   if (here.first && unit == 0) losses.first_stage_read(m, hash_microbatch(batch));
   if (here.last && last) losses.last_stage_read(m, hash_microbatch(batch));
   Block x = take_input(here, stage, m, unit);
+  // In the order of ir/memory_blocks. What is not kept goes back at once: in blocks rather than behind the workspace, for
+  // blocks are there anyway.
+  Block saved_b = pool.take(own.saved_b);
+  Block saved_w = pool.take(own.saved_w);
   Block y = here.last && last ? Block() : activations_.activation();
-  // What is not kept goes back at once: in blocks rather than behind the workspace, for blocks are there anyway.
-  Block saved_b = pool.take(own.saved_b), saved_w = pool.take(own.saved_w);
   own.run->forward({.x = x.data(), .y = y.data(), .saved_b = saved_b.data(), .saved_w = saved_w.data(),
                     .workspace = pool.workspace(own.forward)},
                    batch, &losses.loss(m));
@@ -136,8 +138,8 @@ void StageRunner::backward_input(int stage, int m, int unit) {
   FEM_CHECK(head || blocks.grad_output, "the gradient of the output is read before it is written");
   FEM_CHECK((blocks.saved_b || own.saved_b == 0) && (blocks.saved_w || own.saved_w == 0),
             "the saved tensors are read before they are written");
-  Block dx = embedding ? Block() : activations_.activation();
   blocks.work = pool.take(own.work);
+  Block dx = embedding ? Block() : activations_.activation();
   own.run->backward_input({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
                            .work = blocks.work.data(), .dy = blocks.grad_output.data(), .dx = dx.data(),
                            .workspace = pool.workspace(own.backward_input)});

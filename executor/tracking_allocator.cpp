@@ -66,4 +66,8 @@ CountAllocations::CountAllocations() : counter_(new_counter()), before_(counter_
 }
 CountAllocations::~CountAllocations() { counter_of_thread = before_; }
 
+MemoryCounter* current_allocations() { return counter_of_thread; }
+JoinAllocations::JoinAllocations(MemoryCounter* counter) : before_(counter_of_thread) { counter_of_thread = counter; }
+JoinAllocations::~JoinAllocations() { counter_of_thread = before_; }
+
 }  // namespace fem::exec

@@ -37,4 +37,17 @@ class CountAllocations {
   MemoryCounter* before_;
 };
 
+// JoinAllocations does the same with the counter of another thread of the rank, which current_allocations() gave there.
+MemoryCounter* current_allocations();  // nullptr: this thread's are not counted
+class JoinAllocations {
+ public:
+  explicit JoinAllocations(MemoryCounter* counter);
+  ~JoinAllocations();
+  JoinAllocations(const JoinAllocations&) = delete;
+  JoinAllocations& operator=(const JoinAllocations&) = delete;
+
+ private:
+  MemoryCounter* before_;
+};
+
 }  // namespace fem::exec

@@ -7,11 +7,12 @@
 
 namespace fem::exec {
 
-Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm)
+Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool)
     : plan_(plan),
       groups_(plan.stages, static_cast<int>(plan.settings.parallel.pp)),
       parameters_(parameters),
       comm_(comm),
+      pool_(pool),
       norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
       replicas_reduced_(plan.stages.size()) {
@@ -49,8 +50,14 @@ void Update::each_unit(int s, int unit, Use use) {
     if (unit < 0 || mine.unit == unit) use(mine);
 }
 
-void Update::zero_grad(int s, int unit) {
-  each_unit(s, unit, [](UnitParameters& mine) { mine.grad.zero_(); });
+void Update::zero_grad(int s, int unit, ir::Lane lane) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    if (mine.grad_window && !mine.grad_block) {
+      mine.grad_block = pool_.take(mine.grad_window->bytes(), lane);
+      mine.grad_window->place(mine.grad_block.data());
+    }
+    mine.grad.zero_();
+  });
 }
 
 // A sum of two has the same bits in either order, so neither the ranks' order nor the directions' shows in it.
@@ -119,14 +126,28 @@ void Update::keep_reduced(UnitParameters& unit) {
     unit.reduced.copy_(own);
   }
   unit.reduced_before = true;
+  if (!unit.grad_window) return;
+  unit.grad_window->place(nullptr);
+  unit.grad_block.reset();
 }
 
-void Update::unshard(int s, int unit, ir::Group group) {
-  each_unit(s, unit, [&](UnitParameters& mine) { parameters_.gather(mine, comm_, group); });
+void Update::unshard(int s, int unit, ir::Group group, ir::Lane lane) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    if (mine.compute_window && !mine.compute_block) {
+      mine.compute_block = pool_.take(mine.compute_window->bytes(), lane);
+      mine.compute_window->place(mine.compute_block.data());
+    }
+    parameters_.gather(mine, comm_, group);
+  });
 }
 
 void Update::reshard(int s, int unit) {
-  each_unit(s, unit, [&](UnitParameters& mine) { parameters_.release(mine); });
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    parameters_.release(mine);
+    if (!mine.compute_window) return;
+    mine.compute_window->place(nullptr);
+    mine.compute_block.reset();
+  });
 }
 
 double Update::grad_norm(std::int64_t tokens) {

@@ -19,12 +19,12 @@ namespace fem::exec {
 class Update {
  public:
   // All references must outlive the object.
-  Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm);
+  Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool);
 
   void begin_step();
 
-  // ZeroGrad; unit < 0, here and below: of the whole stage.
-  void zero_grad(int stage, int unit);
+  // ZeroGrad; unit < 0, here and below: of the whole stage. Where the gradients do not stay, they take a block.
+  void zero_grad(int stage, int unit, ir::Lane lane);
 
   // ReduceReplicaGrad: afterwards the accumulators of both replicas of the stage hold the sum of the two, with the same
   // bits. Where one rank holds both replicas, the first call of a step adds and the second one finds it done.
@@ -41,7 +41,7 @@ class Update {
   void reduce_scatter(int stage, int unit, ir::Group group);
 
   // Unshard and Reshard.
-  void unshard(int stage, int unit, ir::Group group);
+  void unshard(int stage, int unit, ir::Group group, ir::Lane lane);
   void reshard(int stage, int unit);
 
   // GradNorm: norm of the gradients divided by `tokens`; 0 when tokens is 0.
@@ -67,6 +67,7 @@ class Update {
   const ir::RankGroups groups_;
   Parameters& parameters_;
   Communicator& comm_;
+  BlockPool& pool_;
   GradNorm norm_;
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
   std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank

@@ -1,11 +1,10 @@
 #include "executor/world.hpp"
 
-#include <ATen/Parallel.h>
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include "executor/rank_thread.hpp"
 
 namespace fem::exec {
 namespace {
@@ -27,8 +26,7 @@ class FirstError {
 };
 
 void guarded(Communicator& comm, const std::function<void(Communicator&)>& rank_main, FirstError& first) {
-  at::set_num_threads(1);                             // the promise of equal bits holds for one thread a rank
-  const at::AutoDispatchBelowADInplaceOrView no_tape;  // operators skip the layers that would record for autograd
+  const RankThread thread;
   try {
     rank_main(comm);
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -21,6 +22,7 @@ inline constexpr int kActionKinds = 0
 
 enum class Lane : std::uint8_t { Compute, P2p, Collective, Copy };
 inline constexpr int kLanes = 4;
+inline constexpr std::size_t lane_index(Lane lane) { return static_cast<std::size_t>(lane); }
 
 enum class Group : std::uint8_t {
 #define GROUP(name, doc) name,

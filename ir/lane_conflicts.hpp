@@ -91,7 +91,7 @@ class LaneConflicts {
 
   void need(Lane other, std::uint32_t number, std::size_t i, const ResourceName& name, const char* verb,
             const char* may) {
-    if (other == order_.lane() || number <= order_.before()[index(other)]) return;
+    if (other == order_.lane() || number <= order_.before()[lane_index(other)]) return;
     found_.unordered(other, number, i, name, verb, may);
   }
 
@@ -99,7 +99,7 @@ class LaneConflicts {
     const Uses& uses = uses_[static_cast<std::size_t>(a.kind)];
     for (const ResourceKind kind : uses.reads) {
       resources_.each(a, kind, [&](std::int64_t r, const ResourceName&) {
-        last_[static_cast<std::size_t>(r)].read[index(order_.lane())] = order_.number();
+        last_[static_cast<std::size_t>(r)].read[lane_index(order_.lane())] = order_.number();
       });
     }
     for (const ResourceKind kind : uses.changes) {
@@ -131,7 +131,7 @@ class LaneConflicts {
     const MemoryBlock& old = arena_->all.blocks[earlier];
     if (old.death >= arena_->all.blocks[next_].birth) return found_.taken(next_, earlier);
     for (std::size_t l = 0; l < old.uses.size(); ++l) {
-      if (l == index(order_.lane()) || old.uses[l] <= order_.before()[l]) continue;
+      if (l == lane_index(order_.lane()) || old.uses[l] <= order_.before()[l]) continue;
       found_.overlap(static_cast<Lane>(l), old.uses[l], next_, earlier);
     }
   }

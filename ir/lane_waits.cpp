@@ -34,7 +34,7 @@ class Collect {
   }
 
  private:
-  void need(Lane lane, std::uint32_t number) { need_[index(lane)] = std::max(need_[index(lane)], number); }
+  void need(Lane lane, std::uint32_t number) { need_[lane_index(lane)] = std::max(need_[lane_index(lane)], number); }
 
   bool implied(const LaneOrder& order, std::size_t l) const {
     for (std::size_t other = 0; other < need_.size(); ++other) {
@@ -52,9 +52,9 @@ void set_labels(RankProgram& rank) {
   std::array<std::vector<std::uint32_t>, kLanes> batches;  // by lane: first actions
   for (std::size_t i = 0; i < rank.actions.size(); i += batch_size(rank.actions, i)) {
     rank.actions[i].label = 0;
-    batches[index(rank.actions[i].lane)].push_back(static_cast<std::uint32_t>(i));
+    batches[lane_index(rank.actions[i].lane)].push_back(static_cast<std::uint32_t>(i));
   }
-  for (const Wait& wait : rank.waits) rank.actions[batches[index(wait.lane)][wait.count - 1]].label = wait.count;
+  for (const Wait& wait : rank.waits) rank.actions[batches[lane_index(wait.lane)][wait.count - 1]].label = wait.count;
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Blocks {
     const std::span<const Action> actions = program_.ranks[rank_].actions;
     for (std::size_t i = 0; i < actions.size();) {
       const std::size_t n = batch_size(actions, i);
-      lane_ = index(actions[i].lane);
+      lane_ = lane_index(actions[i].lane);
       ++batches_[lane_];
       if (is_p2p(actions[i].kind)) {
         begin_tick(i);

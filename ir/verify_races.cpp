@@ -16,7 +16,7 @@ class Races {
 
   void wait(LaneOrder& order, std::size_t action) {
     place_.action = action;
-    batches_[index(order.lane())].push_back(action);
+    batches_[lane_index(order.lane())].push_back(action);
     for (; wait_ < program_.waits.size() && program_.waits[wait_].action == action; ++wait_) {
       order.wait(program_.waits[wait_].lane, program_.waits[wait_].count);
     }
@@ -24,14 +24,14 @@ class Races {
 
   void unordered(Lane lane, std::uint32_t number, std::size_t action, const ResourceName& what, const char* verb,
                  const char* may) {
-    if (number <= races_[index(lane)].number) return;
-    races_[index(lane)] = {number, action, Code::V25,
+    if (number <= races_[lane_index(lane)].number) return;
+    races_[lane_index(lane)] = {number, action, Code::V25,
                            verb + text(what) + ", which " + other(lane, number) + " " + may + cure(lane, number)};
   }
 
   void overlap(Lane lane, std::uint32_t number, std::size_t block, std::size_t earlier) {
-    if (number <= races_[index(lane)].number) return;
-    races_[index(lane)] = {number, place_.action, Code::V29,
+    if (number <= races_[lane_index(lane)].number) return;
+    races_[lane_index(lane)] = {number, place_.action, Code::V29,
                            "puts " + block_text(block) + " over " + block_text(earlier) + ", which " +
                                other(lane, number) + " may still use" + cure(lane, number)};
   }
@@ -62,7 +62,7 @@ class Races {
   };
 
   std::string other(Lane lane, std::uint32_t number) const {
-    const Place first{place_.program, place_.rank, batches_[index(lane)][number - 1]};
+    const Place first{place_.program, place_.rank, batches_[lane_index(lane)][number - 1]};
     return report_.batch_at(first) + " on lane " + std::string(name(lane));
   }
   static std::string cure(Lane lane, std::uint32_t number) {
