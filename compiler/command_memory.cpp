@@ -79,10 +79,11 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
 Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<MemoryPeak>& peaks) {
   Json ranks = Json::array();
   for (std::size_t r = 0; r < peaks.size(); ++r) {
-    Json kinds;
+    Json kinds, persistent;
     for (std::size_t k = 0; k < peaks[r].blocks.size(); ++k) {
       kinds[fmt::format("{}_bytes", ir::name(static_cast<MemoryKind>(k)))] =
           peaks[r].persistent[k] + peaks[r].blocks[k];
+      persistent[fmt::format("{}_bytes", ir::name(static_cast<MemoryKind>(k)))] = peaks[r].persistent[k];
     }
     Json alive = Json::array();
     for (const auto& [key, line] : alive_at(ir::memory_blocks(plan, program, r), peaks[r].tick)) {
@@ -96,6 +97,7 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"peak_bytes", peaks[r].bytes()},
                      {"peak_action", action_at(program, r, peaks[r].action)},
                      {"kinds", kinds},
+                     {"persistent", persistent},
                      {"blocks_bytes", peaks[r].live},
                      {"pool_bytes", peaks[r].pool},
                      {"arena_bytes", peaks[r].arena},

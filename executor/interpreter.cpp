@@ -105,7 +105,6 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
     tables_.emplace_back(mine);
     losses_.emplace_back(program.microbatches, comm.group_size(ir::Group::pp), comm.group_size(ir::Group::dp_cp));
   }
-  FEM_CHECK(plan.level < ir::Level::Lane || arena > 0, "a plan of level lane has no arena: its passes end with 'arena'");
   if (arena > 0) activations_.pool().use_arena(arena);
   if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
   lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {

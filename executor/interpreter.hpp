@@ -12,6 +12,7 @@
 #include "executor/comm/communicator.hpp"
 #include "executor/comm/progress.hpp"
 #include "executor/data/loader.hpp"
+#include "executor/lanes/lane_mode.hpp"
 #include "executor/lanes/thread_lanes.hpp"
 #include "executor/metrics.hpp"
 #include "executor/parameters.hpp"
@@ -37,12 +38,6 @@ struct StepResult {
   double grad_norm = 0;   // of the normalised gradients; 0 in a forward-only program
   bool finite = true;     // loss and norm are finite and some target was valid; else `if finite` actions were skipped
   std::string problem;    // why not finite, for the log
-};
-
-// How the lanes of a plan of level lane run; the results are the same. Other plans have one lane.
-enum class LaneMode : std::uint8_t {
-  Inline,   // on the caller's thread, in program order
-  Threads,  // a thread for each
 };
 
 // When a batch of actions ran, in nanoseconds of the steady clock.

@@ -110,6 +110,8 @@ RunOptions run_options(const RunCommand& command, Backend backend, std::ostream&
   options.save = command.save;
   options.metrics = command.metrics;
   options.memory = command.memory;
+  options.trace = command.trace;
+  options.lanes = command.lanes == "inline" ? LaneMode::Inline : LaneMode::Threads;
   options.poison = command.poison;
   options.backend = name(backend);
   options.out = &out;

@@ -18,7 +18,8 @@ struct RunCommand {
   std::string backend;                 // empty: the launcher's (local without one)
   std::string device = "cpu";          // cpu or cuda
   std::vector<std::string> overrides;  // "section.key=value", in order
-  std::filesystem::path init, resume, save, metrics, memory, dump_batches;
+  std::filesystem::path init, resume, save, metrics, memory, trace, dump_batches;
+  std::string lanes = "threads";       // or inline
   bool poison = false;                 // fill released parameters with NaN
   std::chrono::milliseconds timeout{60'000};
   std::vector<std::string> command_line;  // of this process, program first: what mpirun is to start

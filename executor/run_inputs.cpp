@@ -20,10 +20,16 @@ void check_plan(const ir::Plan& plan) {
   only_one("tp", parallel.tp);
   only_one("cp", parallel.cp);
   only_one("ep", parallel.ep);
-  if (plan.level != ir::Level::Communication && plan.level != ir::Level::Unit)
+  if (plan.level == ir::Level::Stage)
     throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
-                         ": this version runs plans of levels communication and unit");
+                         ": it has no communication yet; run its passes with femc");
   if (!plan.find("train")) throw ExecutionError("the plan has no program 'train'");
+  if (plan.level == ir::Level::Lane) {
+    for (const ir::Program& program : plan.programs)
+      for (const ir::RankProgram& rank : program.ranks)
+        if (rank.arena == 0)
+          throw ExecutionError("the plan is at level lane without an arena: its passes must end with 'arena'");
+  }
   check_executable(plan);
 }
 

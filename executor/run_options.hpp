@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "executor/comm/communicator.hpp"
+#include "executor/lanes/lane_mode.hpp"
 #include "ir/diagnostics.hpp"
 #include "ir/plan.hpp"
 
@@ -19,6 +20,8 @@ struct RunOptions {
   std::filesystem::path save;          // folder for the checkpoint at the end or at a stop
   std::filesystem::path metrics;       // JSON lines; continued when resuming, otherwise written anew
   std::filesystem::path memory;        // what each rank's memory came to, as JSON
+  std::filesystem::path trace;         // when each action of the last step ran
+  LaneMode lanes = LaneMode::Threads;  // of a plan of level lane
   bool poison = false;                 // fill released parameters with NaN, so that a use after the release shows
   std::string backend = "local";       // for the header
   std::ostream* out = nullptr;         // header, progress and evaluation lines of rank 0; null: none

@@ -7,6 +7,7 @@
 #include "executor/learning_rate.hpp"
 #include "executor/load_save.hpp"
 #include "executor/memory_report.hpp"
+#include "executor/trace.hpp"
 
 namespace fem::exec {
 
@@ -18,7 +19,8 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
       topology_(plan),
       here_(topology_.coordinates(comm.rank())),
       parameters_(plan, here_.pp, {comm.group_rank(ir::Group::dp_cp), comm.group_size(ir::Group::dp_cp)}),
-      interpreter_(plan, topology_, comm, parameters_, comm.progress()) {
+      interpreter_(plan, topology_, comm, parameters_, comm.progress(), options.lanes) {
+  if (!options.trace.empty()) interpreter_.keep_times();
   parameters_.poison(options.poison);
   fill_parameters(plan.settings, inputs, parameters_);
   if (comm.rank() == 0) reporter_ = std::make_unique<Reporter>(plan, inputs, options);
@@ -52,6 +54,8 @@ RunSummary Trainer::run() {
     const StepResult result = train_step(step);
     summary_.steps = step + 1;
     summary_.stopped = result.metrics.stop;
+    if (!options_.trace.empty() && (summary_.stopped || summary_.steps == steps))
+      write_trace(options_.trace, *plan_.find("train"), interpreter_.times(), topology_, comm_);
     account(step, result);
     if (interval > 0 && summary_.steps % interval == 0 && !summary_.stopped) evaluate(evaluated = summary_.steps);
   }

@@ -20,7 +20,7 @@ enum class ResourceKind : std::uint8_t {
   Grads,         // (s[, u])   gradient accumulators
   ReducedGrads,  // (s[, u])   gradients summed over the replicas
   Optimizer,     // (s)        master parameters and moments
-  Loss,          // ()         loss sum and token count of this rank
+  Loss,          // ()         loss sum, token count, and fingerprints of what the first and the last stage read
   Metrics,       // ()         the same over all ranks, with the finite and stop flags
   Norm,          // ()         global gradient norm
 };

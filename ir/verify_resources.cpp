@@ -90,9 +90,11 @@ RankResources::RankResources(const Subject& subject, std::size_t rank)
   }
 }
 
-bool RankResources::computes_loss(const Action& a) const {
+// The last unit computes the loss; the first one notes what it read, so that both ends of the pipeline can be compared.
+bool RankResources::adds_to_loss(const Action& a) const {
   const Stage& stage = layout_.stage(a.stage);
-  return stage.next < 0 && (a.unit < 0 || a.unit == stage.first_unit + stage.units - 1);
+  return (stage.next < 0 && (a.unit < 0 || a.unit == stage.first_unit + stage.units - 1)) ||
+         (stage.prev < 0 && (a.unit < 0 || a.unit == stage.first_unit));
 }
 
 // Boundary b lies before piece b of the stage.

@@ -59,7 +59,7 @@ class RankResources {
   template <class Use>
   void each(const Action& a, ResourceKind kind, Use use) const {
     if (const int k = position(kOfRank, kind); k >= 0) {
-      if (kind == ResourceKind::Loss && a.stage >= 0 && !computes_loss(a)) return;
+      if (kind == ResourceKind::Loss && a.stage >= 0 && !adds_to_loss(a)) return;
       return use(std::int64_t{k}, ResourceName{kind});
     }
     if (a.group == Group::tied || a.group == Group::replica) return each_copy(a, kind, use);
@@ -97,7 +97,7 @@ class RankResources {
   }
   int pieces(int s) const { return by_unit_ ? layout_.stage(s).units : 1; }
   int unit_of(int s, int piece) const { return by_unit_ ? layout_.stage(s).first_unit + piece : -1; }
-  bool computes_loss(const Action& a) const;
+  bool adds_to_loss(const Action& a) const;
   std::int64_t base(int s) const { return base_[layout_.local_index(s)]; }
   std::int64_t of_boundary(ResourceKind kind, int s, int b, std::int64_t m) const;
   std::int64_t of_piece(ResourceKind kind, int s, int piece, int block, std::int64_t m) const;

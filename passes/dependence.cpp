@@ -165,7 +165,7 @@ std::uint32_t Builder::slot(int r, ResourceKind kind, int s, int microbatch) con
       per_microbatch = false;
       break;
     case ResourceKind::Loss:
-      if (s >= 0 && stage(s).next >= 0) return kNone;  // only the last stage adds to it
+      if (s >= 0 && stage(s).next >= 0 && stage(s).prev >= 0) return kNone;  // only the first and the last add to it
       [[fallthrough]];
     case ResourceKind::Metrics:
     case ResourceKind::Norm:

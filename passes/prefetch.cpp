@@ -1,5 +1,5 @@
 // Gathers ahead of their use: while one unit computes, the next ones' parameters are on their way.
-#include <deque>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -53,6 +53,7 @@ std::vector<std::size_t> places(const std::vector<Gather>& gathers, std::size_t 
       --first;
     }
     at[g] = gathers[first].unshard;
+    if (g > 0) at[g] = std::max(at[g], at[g - 1]);  // gathers keep their order
   }
   return at;
 }

@@ -65,7 +65,9 @@ std::optional<std::string> resource(const Plan& plan, bool forward_only, Resourc
     case Grads: return "grads s" + std::to_string(s);
     case ReducedGrads: return "reduced s" + std::to_string(s);
     case Optimizer: return "optimizer s" + std::to_string(s);
-    case Loss: return s >= 0 && at(s).next >= 0 ? std::nullopt : std::optional<std::string>("loss");
+    case Loss:
+      if (s >= 0 && at(s).next >= 0 && at(s).prev >= 0) return std::nullopt;
+      return "loss";
     case Metrics: return "metrics";
     case Norm: return "norm";
   }
