@@ -67,8 +67,8 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
                         ir::name(key.second), line.blocks, bytes(line.bytes));
   }
   if (peak.arena > 0) {
-    text += fmt::format("  blocks alive {}, arena {}: {} more for gaps and for lanes that run apart\n", bytes(peak.live),
-                        bytes(peak.arena), bytes(peak.arena - peak.live));
+    text += fmt::format("  blocks alive {}, arena {}: {} more for gaps and for lanes that run apart\n",
+                        bytes(peak.live), bytes(peak.arena), bytes(peak.gaps()));
   } else {
     text += fmt::format("  blocks alive {}, held by free lists of equal sizes {}: {} more\n", bytes(peak.live),
                         bytes(peak.pool), bytes(peak.pool - peak.live));

@@ -52,7 +52,7 @@ class Block {
 };
 
 // Free lists grow to the most blocks of each size that are in use at once and allocate nothing after that. An arena is
-// allocated once; where its blocks lie, and when bytes are free, the plan says, so that lanes may take at the same time.
+// allocated once; where its blocks lie and when bytes are free, the plan says, so lanes may take at the same time.
 class BlockPool {
  public:
   BlockPool() = default;

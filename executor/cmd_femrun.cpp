@@ -51,8 +51,8 @@ void add_options(CLI::App& app, RunCommand& command, double& timeout) {
                  "file for the run's tokens: int64 [steps, batch.global, seq_len + 1]");
   app.add_option("--memory", command.memory, "file for what each rank's memory came to (JSON)");
   app.add_option("--trace", command.trace,
-                 "file for when each action of the last step ran, by rank and lane (JSON; Perfetto and chrome://tracing "
-                 "open it)");
+                 "file for when each action of the last step ran, by rank and lane (JSON that Perfetto and "
+                 "chrome://tracing open)");
   app.add_option("--lanes", command.lanes, "of a plan with lanes: a thread for each, or all inline in program order")
       ->check(CLI::IsMember({"threads", "inline"}))
       ->capture_default_str();

@@ -87,8 +87,8 @@ class Parameters {
   void refresh_compute();
   static void refresh_compute(UnitParameters& unit);
 
-  // Unshard: makes the working copy whole from the replicas' owned parts. With zero 3 all units share one buffer, and one
-  // unit is gathered at a time; but at level lane the caller has placed the unit's window.
+  // Unshard: makes the working copy whole from the replicas' owned parts. With zero 3 all units share one buffer, and
+  // one unit is gathered at a time; but at level lane the caller has placed the unit's window.
   void gather(UnitParameters& unit, Communicator& comm, ir::Group group);
   // Reshard: the working copy is gone. With poison() its memory becomes NaN, so that a use would show.
   void release(UnitParameters& unit);

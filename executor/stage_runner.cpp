@@ -65,8 +65,8 @@ void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, K
   if (here.first && unit == 0) losses.first_stage_read(m, hash_microbatch(batch));
   if (here.last && last) losses.last_stage_read(m, hash_microbatch(batch));
   Block x = take_input(here, stage, m, unit);
-  // In the order of ir/memory_blocks. What is not kept goes back at once: in blocks rather than behind the workspace, for
-  // blocks are there anyway.
+  // In the order of ir/memory_blocks. What is not kept goes back at once: in blocks rather than behind the workspace,
+  // for blocks are there anyway.
   Block saved_b = pool.take(own.saved_b);
   Block saved_w = pool.take(own.saved_w);
   Block y = here.last && last ? Block() : activations_.activation();

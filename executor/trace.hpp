@@ -10,9 +10,9 @@
 
 namespace fem::exec {
 
-// Gathers the ranks' times of one run of the program (one for each batch of this rank's actions); rank 0 writes them in
-// the Trace Event Format of the Chromium project, which Perfetto opens: a process for each rank, a thread for each lane.
-// Times count from the earliest of all; between hosts their clocks' difference is in them.
+// Gathers the ranks' times of one run of the program (one for each batch of this rank's actions); rank 0 writes them
+// in the Trace Event Format of the Chromium project, which Perfetto opens: a process for each rank, a thread for each
+// lane. Times count from the earliest of all; between hosts their clocks' difference is in them.
 void write_trace(const std::filesystem::path& path, const ir::Program& program, std::span<const BatchTime> mine,
                  const Topology& topology, Communicator& comm);
 

@@ -24,9 +24,9 @@ struct ArenaBlocks {
 //
 // Found has
 //   void wait(LaneOrder&, size_t action)     at the beginning of a batch: applies the waits that are there
-//   void unordered(Lane lane, uint32_t number, size_t action, const ResourceName& name, const char* verb, const char* may)
-//   void overlap(Lane lane, uint32_t number, size_t block, size_t earlier)   `earlier` is used by that batch of the lane
-//   void taken(size_t block, size_t earlier)  both are alive, or no order could help
+//   void unordered(Lane, uint32_t number, size_t action, const ResourceName&, const char* verb, const char* may)
+//   void overlap(Lane, uint32_t number, size_t block, size_t earlier)  `earlier` is used by that batch of the lane
+//   void taken(size_t block, size_t earlier)  both are alive: no order could help
 //   void end(LaneOrder&, size_t action)      what was found for this batch is complete
 template <class Found>
 class LaneConflicts {

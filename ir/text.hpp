@@ -24,7 +24,8 @@
 //     RecvForward s2 m0 from 1 at 4194304          (offsets of the blocks that the batch begins)
 //
 // Operands stand in the order s m u k (slot), to or from (peer), over (group); then `if finite`, `on`, `at`, `wait`,
-// `@`. These belong to the whole batch: offsets, waits and label are held by its first half, lane and condition by every half.
+// `@`. These belong to the whole batch: offsets, waits and label are held by its first half, lane and condition by
+// every half.
 // Settings that the header leaves out have the values of settings.def; print writes all of them.
 #pragma once
 

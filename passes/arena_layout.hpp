@@ -17,9 +17,9 @@ struct ArenaLayout {
   std::int64_t bytes = 0;             // end of the last one
 };
 
-// The smallest of a few heuristics' layouts. In the order of birth, each block takes the smallest hole that holds it, or
-// the lowest, or the smallest with short-lived blocks at its far end; short programs also from the largest block to the
-// smallest, each at the lowest offset where it meets no other. Near linear: holes are few where sizes are.
+// The smallest of a few heuristics' layouts. In the order of birth, each block takes the smallest hole that holds it,
+// or the lowest, or the smallest with short-lived blocks at its far end; short programs also from the largest block to
+// the smallest, each at the lowest offset where it meets no other. Near linear: holes are few where sizes are.
 ArenaLayout lay_out(const std::vector<ArenaInterval>& intervals);
 
 // Most bytes that are there at once: no layout is smaller.

@@ -165,7 +165,8 @@ std::uint32_t Builder::slot(int r, ResourceKind kind, int s, int microbatch) con
       per_microbatch = false;
       break;
     case ResourceKind::Loss:
-      if (s >= 0 && stage(s).next >= 0 && stage(s).prev >= 0) return kNone;  // only the first and the last add to it
+      // What the first stage notes of a microbatch is there before the last stage's part, which follows from it.
+      if (s >= 0 && stage(s).next >= 0) return kNone;
       [[fallthrough]];
     case ResourceKind::Metrics:
     case ResourceKind::Norm:

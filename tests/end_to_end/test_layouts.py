@@ -77,7 +77,7 @@ class Layouts(EndToEnd):
 
 
 class Interruption(EndToEnd):
-    STEPS = ("--steps", "60", "--set", "run.eval_interval=0")
+    STEPS = ("--steps", "240", "--set", "run.eval_interval=0")
 
     def interrupted(self, plan, *options, victim=lambda process: process.pid):
         """Stops a run by SIGTERM to one process some steps after its start; gives its folder and metrics file."""
@@ -93,7 +93,7 @@ class Interruption(EndToEnd):
         self.assertIn("stopping after step", out)
         steps = Trained(metrics, save).steps
         self.assertEqual(steps, list(range(1, len(steps) + 1)))
-        self.assertLess(len(steps), 60, "the run was over before the signal")
+        self.assertLess(len(steps), 240, "the run was over before the signal")
         return save, metrics
 
     def resumed(self, plan, save, metrics, *options):
@@ -103,7 +103,7 @@ class Interruption(EndToEnd):
         whole = self.train(self.plan("parallel.pp=2"), *self.STEPS)
         save, metrics = self.interrupted(self.plan("parallel.pp=2"))
         again = self.resumed(self.plan("parallel.pp=4"), save, metrics)  # and in another layout
-        self.assertEqual(again.steps, list(range(1, 61)))
+        self.assertEqual(again.steps, list(range(1, 241)))
         self.assertEqual(again.rates, whole.rates)
         self.assert_same(again, whole)
 

@@ -134,7 +134,8 @@ TEST(Update, ClippedGradientsHaveTheLimitAsTheirNorm) {
   on_ranks(settings, [&](Communicator& comm) {
     Parameters parameters(plan, 0);
     fill_gradients(parameters);
-    Update update(plan, parameters, comm);
+    BlockPool pool;
+    Update update(plan, parameters, comm, pool);
     const double norm = update.grad_norm(10);
     EXPECT_GT(norm, 0.25);
     update.clip(0, norm, 10);
@@ -155,7 +156,8 @@ TEST(Update, BothCopiesOfATiedEmbeddingEndWithTheSumOfBothGradients) {
           if (unit.kind == ir::UnitKind::embedding) unit.grads[0].fill_(1.5);
           if (unit.kind == ir::UnitKind::head) unit.grads[1].fill_(0.25);
         }
-      Update update(plan, parameters, comm);
+      BlockPool pool;
+    Update update(plan, parameters, comm, pool);
       update.begin_step();
       const int stage = comm.rank();
       update.reduce_tied(stage);

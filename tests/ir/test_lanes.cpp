@@ -59,7 +59,7 @@ TEST_P(HandMadeLanes, EveryWaitIsNeededAndNamed) {
       EXPECT_TRUE(has_race(changed, changed.programs[0]));
     }
   }
-  EXPECT_EQ(removed, 13);
+  EXPECT_EQ(removed, 14);
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, HandMadeLanes, ::testing::Values("1f1b", "split"),
