@@ -9,6 +9,7 @@
 
 #include "compiler/nearest_values.hpp"
 #include "ir/plan.hpp"
+#include "ir/replicas.hpp"
 
 namespace fem::compiler {
 namespace {
@@ -35,6 +36,7 @@ constexpr auto kIntegers = std::to_array<IntegerRange>({
     {"parallel", "tp", 1, kMaxIndex},
     {"parallel", "cp", 1, kMaxIndex},
     {"parallel", "ep", 1, kMaxIndex},
+    {"parallel", "shard", 0, kMaxIndex},
     {"schedule", "chunks", 0, kMaxIndex - 2},
     {"batch", "global", 1, kMaxCount},
     {"batch", "micro", 1, kMaxSize},
@@ -139,6 +141,11 @@ class SizeCheck {
       error({"parallel.ep", "parallel.dp"},
             fmt::format("parallel.dp={} is not a multiple of parallel.ep={}{}", parallel.dp, parallel.ep,
                         nearest_divisors(parallel.ep, parallel.dp)));
+    }
+    if (const std::int64_t replicas = ir::replicas(settings_); parallel.shard > 0 && replicas % parallel.shard != 0) {
+      error({"parallel.shard", "parallel.dp", "parallel.cp"},
+            fmt::format("parallel.dp * parallel.cp={} is not a multiple of parallel.shard={}{}", replicas,
+                        parallel.shard, nearest_divisors(parallel.shard, replicas)));
     }
   }
 

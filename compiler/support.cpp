@@ -16,10 +16,11 @@ bool check_support(const Configuration& configuration, PlacementKind placement, 
     configuration.error(sink, {fmt::format("parallel.{}", axis)},
                         fmt::format("{}={}: units run with {}=1 only in this version", axis, size, axis));
   }
-  if (placement == PlacementKind::Bidirectional && parallel.reduce == "microbatch") {
+  if (placement == PlacementKind::Bidirectional && parallel.reduce != "step") {
     configuration.error(sink, {"parallel.reduce"},
-                        "parallel.reduce=microbatch with a schedule of two directions: the gradients of a stage's two "
-                        "replicas are added once a step; nearest: parallel.reduce=step");
+                        fmt::format("parallel.reduce={} with a schedule of two directions: the gradients of a stage's "
+                                    "two replicas are added once a step; nearest: parallel.reduce=step",
+                                    parallel.reduce));
   }
   return sink.errors() == errors;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/replicas.hpp"
+
 namespace fem::exec {
 namespace {
 
@@ -63,8 +65,8 @@ double GradNorm::operator()(const Parameters& parameters, Communicator& comm) {
         if (!sharded || piece == replica_.index) add(unit, piece);
   }
   if (sharded)
-    comm.all_gather(ir::Group::dp_cp, mine_.data() + static_cast<std::size_t>(replica_.index) * slots_, mine_.data(),
-                    slots_ * sizeof(double));
+    comm.all_gather(ir::piece_group(plan_.settings), mine_.data() + static_cast<std::size_t>(replica_.index) * slots_,
+                    mine_.data(), slots_ * sizeof(double));
   comm.all_gather(ir::Group::pp, mine_.data(), gathered_.data(), mine_.size() * sizeof(double));
   double sum = 0;
   for (std::size_t slot = 0; slot < slots_; ++slot)

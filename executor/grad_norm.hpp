@@ -19,7 +19,7 @@ double sum_of_squares(std::span<const float> values);
 // Every parameter is summed by the pieces in which replicas may divide it, whether they do or not; the partial sums are
 // gathered and added in the order of parameters and pieces. So the bits depend on the number of replicas alone. A tied
 // embedding counts once (as the embedding's), a stage that repeats the parameters of another (`replica_of`) not at all,
-// replicas over dp and cp once: they hold the same bits after their reduction.
+// replicas over dp and cp, and groups of those (parallel.shard), once: they hold the same bits after their reduction.
 class GradNorm {
  public:
   explicit GradNorm(const ir::Plan& plan, ReplicaPlace replica = {});

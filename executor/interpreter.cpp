@@ -59,6 +59,7 @@ bool executed(const ir::Action& action) {
     case ir::ActionKind::Unshard:
     case ir::ActionKind::Reshard:
     case ir::ActionKind::ReduceScatter:
+    case ir::ActionKind::AllReduceShard:
     case ir::ActionKind::RecvForward:
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
@@ -231,6 +232,7 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::ReduceTiedGrad: return update_.reduce_tied(s);
     case ir::ActionKind::AllReduce: return update_.all_reduce(s, u, action.group);
     case ir::ActionKind::ReduceScatter: return update_.reduce_scatter(s, u, action.group);
+    case ir::ActionKind::AllReduceShard: return update_.all_reduce_shard(s, u, action.group);
     case ir::ActionKind::Unshard: return update_.unshard(s, u, action.group, action.lane);
     case ir::ActionKind::Reshard: return update_.reshard(s, u);
     case ir::ActionKind::GradNorm: return norm(run);

@@ -6,6 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "ir/replicas.hpp"
+
 namespace fem::exec {
 namespace {
 
@@ -15,10 +17,10 @@ std::vector<at::Tensor> whole_views(const UnitParameters& unit, const ir::Settin
   return parameter_views(flat, unit.kind, ir::unit_dims(settings));
 }
 
-at::Tensor gather_whole(const UnitParameters& unit, const at::Tensor& owned, Communicator& comm) {
+at::Tensor gather_whole(const UnitParameters& unit, const at::Tensor& owned, ir::Group group, Communicator& comm) {
   if (unit.owns_all()) return owned;
   at::Tensor whole = at::empty({unit.elements}, at::kFloat);
-  comm.all_gather(ir::Group::dp_cp, owned.const_data_ptr(), whole.mutable_data_ptr(), owned.nbytes());
+  comm.all_gather(group, owned.const_data_ptr(), whole.mutable_data_ptr(), owned.nbytes());
   return whole;
 }
 
@@ -72,7 +74,7 @@ void save_checkpoint(const ir::Plan& plan, const std::filesystem::path& folder, 
     if (plan.stages[static_cast<std::size_t>(stage.stage)].replica_of >= 0) continue;  // the original writes them
     for (const UnitParameters& unit : stage.units) {
       const auto views = [&](const at::Tensor& owned) {
-        return whole_views(unit, plan.settings, gather_whole(unit, owned, comm));
+        return whole_views(unit, plan.settings, gather_whole(unit, owned, ir::piece_group(plan.settings), comm));
       };
       const std::vector<at::Tensor> masters = views(unit.master), exp_avgs = views(unit.exp_avg),
                                     exp_avg_sqs = views(unit.exp_avg_sq);

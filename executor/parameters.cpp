@@ -176,6 +176,13 @@ void Parameters::release(UnitParameters& unit) {
   if (in_gather_buffer_ == &unit) in_gather_buffer_ = nullptr;
 }
 
+void Parameters::outdate(UnitParameters& unit) {
+  if (!poison_ || !unit.gathered || unit.owns_all()) return;
+  const std::int64_t end = unit.owned_begin + unit.owned;
+  unit.compute.narrow(0, 0, unit.owned_begin).fill_(std::numeric_limits<double>::quiet_NaN());
+  unit.compute.narrow(0, end, unit.elements - end).fill_(std::numeric_limits<double>::quiet_NaN());
+}
+
 StageParameters* Parameters::find_stage(int stage) {
   for (StageParameters& mine : stages_)
     if (mine.stage == stage) return &mine;

@@ -92,6 +92,8 @@ class Parameters {
   void gather(UnitParameters& unit, Communicator& comm, ir::Group group);
   // Reshard: the working copy is gone. With poison() its memory becomes NaN, so that a use would show.
   void release(UnitParameters& unit);
+  // After an update: of a working copy that stays, the other replicas' parts are old. With poison() they become NaN.
+  void outdate(UnitParameters& unit);
   void poison(bool on) { poison_ = on; }
 
   ReplicaPlace replica() const { return replica_; }

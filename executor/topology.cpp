@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "executor/error.hpp"
+#include "ir/replicas.hpp"
 
 namespace fem::exec {
 namespace {
@@ -39,6 +40,7 @@ Topology::Topology(const ir::Settings& settings, std::span<const ir::Stage> stag
       cp_(checked_size(settings.parallel.cp, "cp")),
       tp_(checked_size(settings.parallel.tp, "tp")),
       ep_(checked_size(settings.parallel.ep, "ep")),
+      shard_(ir::has_shard_groups(settings) ? ir::pieces(settings) : 0),
       groups_(stages, pp_) {
   std::int64_t size = 1;
   for (int axis : {pp_, dp_, cp_, tp_}) {
@@ -48,6 +50,9 @@ Topology::Topology(const ir::Settings& settings, std::span<const ir::Stage> stag
   size_ = static_cast<int>(size);
   FEM_CHECK(dp_ % ep_ == 0, "parallel.ep = " + std::to_string(ep_) + " does not divide parallel.dp = " +
                                 std::to_string(dp_));
+  FEM_CHECK(shard_ == 0 || dp_ * cp_ % shard_ == 0, "parallel.shard = " + std::to_string(shard_) +
+                                                        " does not divide parallel.dp * parallel.cp = " +
+                                                        std::to_string(dp_ * cp_));
 }
 
 Coordinates Topology::coordinates(int rank) const {
@@ -79,6 +84,8 @@ std::vector<int> Topology::members(ir::Group group, int rank) const {
     return ranks;
   }
 
+  const auto replicas = [&](Coordinates at) { return at.pp == own.pp && at.tp == own.tp; };
+  const auto replica = [&](Coordinates at) { return at.dp * cp_ + at.cp; };
   const auto belongs = [&](Coordinates at) {
     switch (group) {
       case ir::Group::world: return true;
@@ -88,7 +95,11 @@ std::vector<int> Topology::members(ir::Group group, int rank) const {
       case ir::Group::tp: return at.pp == own.pp && at.dp == own.dp && at.cp == own.cp;
       case ir::Group::ep:
         return at.pp == own.pp && at.cp == own.cp && at.tp == own.tp && at.dp / ep_ == own.dp / ep_;
-      case ir::Group::dp_cp: return at.pp == own.pp && at.tp == own.tp;
+      case ir::Group::dp_cp: return replicas(at);
+      case ir::Group::shard:
+        return at == own || (shard_ > 0 && replicas(at) && replica(at) / shard_ == replica(own) / shard_);
+      case ir::Group::replicate:
+        return at == own || (shard_ > 0 && replicas(at) && replica(at) % shard_ == replica(own) % shard_);
       case ir::Group::tied:
       case ir::Group::replica:
       case ir::Group::none: return at == own;

@@ -29,7 +29,8 @@ class Topology {
 
   // Global ranks of the group of that kind to which `rank` belongs, ascending; {rank} where the axis has size 1.
   // Group::tied and Group::replica: the ranks of its pipeline that ir::RankGroups joins.
-  // Group::ep: the dp coordinates of one block of ep consecutive ones.
+  // Group::ep: the dp coordinates of one block of ep consecutive ones. Group::shard: blocks of parallel.shard replicas
+  // in the order of dp_cp; Group::replicate: the replicas with the same place in their blocks.
   std::vector<int> members(ir::Group group, int rank) const;
 
   // "pp 1 dp 0", and cp and tp where their size is above 1.
@@ -38,7 +39,9 @@ class Topology {
  private:
   Topology(const ir::Settings& settings, std::span<const ir::Stage> stages);
 
-  int pp_, dp_, cp_, tp_, ep_, size_;
+  int pp_, dp_, cp_, tp_, ep_;
+  int shard_;  // replicas in a shard group; 0: there are none
+  int size_;
   ir::RankGroups groups_;
 };
 

@@ -8,6 +8,7 @@
 #include "executor/load_save.hpp"
 #include "executor/memory_report.hpp"
 #include "executor/trace.hpp"
+#include "ir/replicas.hpp"
 
 namespace fem::exec {
 
@@ -18,7 +19,8 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
       comm_(comm),
       topology_(plan),
       here_(topology_.coordinates(comm.rank())),
-      parameters_(plan, here_.pp, {comm.group_rank(ir::Group::dp_cp), comm.group_size(ir::Group::dp_cp)}),
+      parameters_(plan, here_.pp,
+                  {comm.group_rank(ir::piece_group(plan.settings)), comm.group_size(ir::piece_group(plan.settings))}),
       interpreter_(plan, topology_, comm, parameters_, comm.progress(), options.lanes) {
   if (!options.trace.empty()) interpreter_.keep_times();
   parameters_.poison(options.poison);

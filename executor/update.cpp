@@ -117,6 +117,12 @@ void Update::reduce_scatter(int s, int unit, ir::Group group) {
   });
 }
 
+void Update::all_reduce_shard(int s, int unit, ir::Group group) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    comm_.all_reduce_sum(group, {mine.reduced.data_ptr<float>(), static_cast<std::size_t>(mine.owned)});
+  });
+}
+
 void Update::keep_reduced(UnitParameters& unit) {
   if (unit.reduced_in_place) return;
   const at::Tensor own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
@@ -166,6 +172,7 @@ void Update::optimizer_step(int s, double lr, std::int64_t update) {
   AdamW* optimizer = optimizers_[static_cast<std::size_t>(s)].get();
   FEM_CHECK(optimizer != nullptr, "stage " + std::to_string(s) + " is not on this rank");
   optimizer->step(lr, update);
+  each_unit(s, -1, [&](UnitParameters& mine) { parameters_.outdate(mine); });
 }
 
 }  // namespace fem::exec

@@ -40,6 +40,9 @@ class Update {
   // ReduceScatter: likewise, for what this rank owns.
   void reduce_scatter(int stage, int unit, ir::Group group);
 
+  // AllReduceShard: sums what reduce_scatter() left over the replicas that own the same part, in the group's order.
+  void all_reduce_shard(int stage, int unit, ir::Group group);
+
   // Unshard and Reshard.
   void unshard(int stage, int unit, ir::Group group, ir::Lane lane);
   void reshard(int stage, int unit);

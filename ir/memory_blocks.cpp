@@ -134,6 +134,7 @@ class Blocks {
       case ActionKind::ReduceLoss:
       case ActionKind::ReduceReplicaGrad:
       case ActionKind::ReduceTiedGrad:
+      case ActionKind::AllReduceShard:
       case ActionKind::GradNorm:
       case ActionKind::ClipGrad:
       case ActionKind::OptimizerStep: return;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ir/memory_blocks.hpp"
+#include "ir/replicas.hpp"
 #include "ir/unit_sizes.hpp"
 
 namespace fem::ir {
@@ -26,7 +27,7 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
   const Settings& settings = plan.settings;
   const UnitDims dims = unit_dims(settings);
   const std::int64_t format = unit_formats(settings).compute, zero = settings.parallel.zero;
-  const auto replicas = static_cast<int>(settings.parallel.dp * settings.parallel.cp);
+  const int pieces = ir::pieces(settings);
   KindBytes bytes{};
   const auto of = [&](MemoryKind kind) -> std::int64_t& { return bytes[static_cast<std::size_t>(kind)]; };
   const bool shared = plan.level < Level::Lane;  // one buffer for all units; at level lane the arena has room
@@ -35,7 +36,7 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
     if (static_cast<std::size_t>(stage.pp) != rank) continue;
     for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
       const UnitKind kind = unit_kind(settings, u);
-      const std::int64_t whole = flat_elements(kind, dims, replicas), owned = zero > 0 ? whole / replicas : whole;
+      const std::int64_t whole = flat_elements(kind, dims, pieces), owned = zero > 0 ? whole / pieces : whole;
       if (zero < 3) of(MemoryKind::Parameters) += format * whole;
       if (zero == 3) most_gathered = std::max(most_gathered, format * whole);
       if (zero == 3 || format != 4) of(MemoryKind::Masters) += 4 * owned;

@@ -95,6 +95,8 @@ std::span<const int> RankGroups::members(Group group, int rank) const {
     case Group::tp:
     case Group::ep:
     case Group::dp_cp:
+    case Group::shard:
+    case Group::replicate:
     case Group::none: break;
   }
   return std::span(all_).subspan(r, 1);

@@ -2,18 +2,20 @@
 
 #include <algorithm>
 
+#include "ir/replicas.hpp"
+
 namespace fem::ir {
 
 UnitSizeTable unit_sizes(const Settings& settings) {
   const UnitDims dims = unit_dims(settings);
   const UnitFormats formats = unit_formats(settings);
-  const auto replicas = static_cast<int>(settings.parallel.dp * settings.parallel.cp);
+  const int pieces = ir::pieces(settings);
   UnitSizeTable table;
   for (int k = 0; k < kUnitKinds; ++k) {
     const auto kind = static_cast<UnitKind>(k);
     const auto block = [&](UnitBlock b) { return block_bytes(kind, b, dims, formats); };
     const auto scratch = [&](Phase p) { return workspace_bytes(kind, p, dims, formats); };
-    const std::int64_t elements = flat_elements(kind, dims, replicas);
+    const std::int64_t elements = flat_elements(kind, dims, pieces);
     table[static_cast<std::size_t>(k)] = {
         block(UnitBlock::output), block(UnitBlock::saved_b), block(UnitBlock::saved_w), block(UnitBlock::work),
         aligned(formats.compute * dims.tokens * dims.hidden), formats.compute * elements, 4 * elements,

@@ -282,7 +282,7 @@ std::int64_t flat_elements(UnitKind kind, const UnitDims& dims, int pieces) {
 }
 
 bool reduced_once(const Settings& settings, UnitKind kind) {
-  return settings.parallel.reduce == "step" || (settings.model.tied && kind != UnitKind::block);
+  return settings.parallel.reduce != "microbatch" || (settings.model.tied && kind != UnitKind::block);
 }
 
 std::int64_t parameter_count(const Settings& settings) {

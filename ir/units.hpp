@@ -147,7 +147,7 @@ inline constexpr std::int64_t kParameterAlignment = 32;
 // `pieces` times kParameterAlignment, so that so many replicas can divide it.
 std::int64_t flat_elements(UnitKind kind, const UnitDims& dims, int pieces = 1);
 
-// Gradients of a tied copy are complete only at the end of the step, whatever parallel.reduce says.
+// Whether gradients accumulate over the step. Those of a tied copy do whatever parallel.reduce says.
 bool reduced_once(const Settings& settings, UnitKind kind);
 std::int64_t parameter_count(const Settings& settings);        // of the whole model; a tied embedding counts once
 

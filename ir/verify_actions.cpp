@@ -1,6 +1,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/replicas.hpp"
 #include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
 
@@ -31,6 +32,7 @@ Level first_level(ActionKind kind) {
     case ActionKind::SendBackward: return Level::Communication;
     case ActionKind::Unshard:
     case ActionKind::Reshard:
+    case ActionKind::AllReduceShard:
     case ActionKind::Recompute:
     case ActionKind::Free:
     case ActionKind::Offload:
@@ -44,6 +46,7 @@ std::optional<Group> only_group(ActionKind kind) {
   if (kind == ActionKind::ReduceLoss || kind == ActionKind::GradNorm) return Group::world;
   if (kind == ActionKind::ReduceReplicaGrad) return Group::replica;
   if (kind == ActionKind::ReduceTiedGrad) return Group::tied;
+  if (kind == ActionKind::AllReduceShard) return Group::replicate;
   return std::nullopt;
 }
 
@@ -148,6 +151,8 @@ class ActionCheck {
     std::string expected;
     if (const std::optional<Group> only = only_group(a.kind)) {
       if (a.group != *only) expected = name(*only);
+    } else if (a.kind != ActionKind::AllReduce && has_shard_groups(subject_.plan.settings) && level_ >= Level::Unit) {
+      if (a.group != Group::shard) expected = "shard";
     } else if (a.kind == ActionKind::Unshard) {
       if (a.group != Group::dp && a.group != Group::dp_cp) expected = "dp or dp_cp";
     } else if (a.group != Group::dp_cp && !(a.group == Group::dp && cp_ == 1)) {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/replicas.hpp"
 #include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
 
@@ -255,6 +256,8 @@ class CoverageCheck {
     // Below level unit, how replicas divide the parameters is not written out yet.
     exactly(rank, where, ActionKind::AllReduce, count, sharded && by_unit_ ? 0 : reductions);
     exactly(rank, where, ActionKind::ReduceScatter, count, sharded && by_unit_ ? reductions : 0);
+    const bool by_groups = by_unit_ && has_shard_groups(subject_.plan.settings);
+    exactly(rank, where, ActionKind::AllReduceShard, count, by_groups ? train : 0);
     exactly(rank, where, ActionKind::ClipGrad, count, train);
     exactly(rank, where, ActionKind::OptimizerStep, count, train);
   }

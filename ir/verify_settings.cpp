@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ir/bytes.hpp"
+#include "ir/replicas.hpp"
 #include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
 
@@ -41,6 +42,7 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"parallel", "cp", 1, kMostRanks},
     {"parallel", "ep", 1, kMostRanks},
     {"parallel", "zero", 0, 3},
+    {"parallel", "shard", 0, kMostRanks},
     {"schedule", "chunks", 0, kMostUnits},
     {"batch", "global", 1, kMostInt},
     {"batch", "micro", 1, kMostSize},
@@ -109,6 +111,14 @@ struct Quotient {
   std::int64_t b;
 };
 
+// "; nearest: 2 or 4".
+std::string nearest_divisors(const Settings& s) {
+  std::int64_t below = std::min(s.parallel.shard, replicas(s)), above = s.parallel.shard;
+  while (replicas(s) % below != 0) --below;
+  while (above <= replicas(s) && replicas(s) % above != 0) ++above;
+  return "; nearest: " + std::to_string(below) + (above <= replicas(s) ? " or " + std::to_string(above) : "");
+}
+
 void check_divisions(const Settings& s, Report& report) {
   const UnitDims d = unit_dims(s);
   const Quotient quotients[] = {
@@ -124,6 +134,11 @@ void check_divisions(const Settings& s, Report& report) {
     report.settings(Code::V01, q.section,
                     q.dividend + " = " + std::to_string(q.a) + " is not a multiple of " + q.divisor + " = " +
                         std::to_string(q.b));
+  }
+  if (s.parallel.shard > 0 && replicas(s) % s.parallel.shard != 0) {
+    report.settings(Code::V01, "parallel", "parallel.shard = " + std::to_string(s.parallel.shard) +
+                                               " does not divide parallel.dp * parallel.cp = " +
+                                               std::to_string(replicas(s)) + nearest_divisors(s));
   }
   if (s.model.head_dim == 0 && s.model.hidden % s.model.heads != 0) {
     report.settings(Code::V01, "model",
@@ -206,9 +221,21 @@ void check_memory_settings(const Settings::MemorySettings& memory, Report& repor
   }
 }
 
+// Whether what the keys ask for exists; numbers have their limits above.
+void check_parallel_settings(const Settings& settings, Report& report) {
+  check_bytes("parallel", "resident", settings.parallel.resident, report);
+  check_bytes("parallel", "bucket", settings.parallel.bucket, report);
+  if (!settings.parallel.resident.empty() && !settings.overlap.lanes) {
+    report.settings(Code::V01, "parallel",
+                    "parallel.resident = " + settings.parallel.resident +
+                        " needs overlap.lanes = true: without lanes all units share one buffer for what is gathered");
+  }
+}
+
 void check_settings(const Plan& plan, Report& report) {
   check_limits(plan.settings, report);
   check_memory_settings(plan.settings.memory, report);
+  check_parallel_settings(plan.settings, report);
   check_bytes("overlap", "prefetch_budget", plan.settings.overlap.prefetch_budget, report);
   if (report.errors() > 0) return;
   check_divisions(plan.settings, report);

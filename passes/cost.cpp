@@ -29,6 +29,7 @@ double UnitCosts::action(const ir::Plan& plan, int rank, const ir::Action& actio
       case ir::ActionKind::ReduceTiedGrad:
       case ir::ActionKind::AllReduce:
       case ir::ActionKind::ReduceScatter:
+      case ir::ActionKind::AllReduceShard:
       case ir::ActionKind::GradNorm:
       case ir::ActionKind::ClipGrad:
       case ir::ActionKind::OptimizerStep:

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "ir/replicas.hpp"
+
 namespace fem::passes {
 namespace {
 
@@ -81,6 +83,7 @@ PricedCosts::PricedCosts(const ir::Plan& plan, HardwareProfile profile)
       sizes_(plan),
       ranks_(static_cast<std::size_t>(plan.settings.parallel.pp)),
       head_(ir::unit_count(plan.settings) - 1),
+      pieces_(ir::pieces(plan.settings)),
       working_bytes_(static_cast<double>(format_bytes(plan.settings, ir::Format::Compute))) {
   const ir::UnitDims dims = ir::unit_dims(plan.settings);
   tied_bytes_ = kGrad * static_cast<double>(dims.vocab * dims.hidden);
@@ -137,6 +140,7 @@ double PricedCosts::payload(const ir::Action& action) const {
     case ActionKind::AllReduce:
     case ActionKind::ReduceReplicaGrad:
     case ActionKind::ReduceScatter: return kGrad * static_cast<double>(sizes_.parameters(action));
+    case ActionKind::AllReduceShard: return kGrad * static_cast<double>(sizes_.parameters(action)) / pieces_;
     case ActionKind::ReduceTiedGrad: return tied_bytes_;
     case ActionKind::ReduceLoss: return kLossBytes;
     case ActionKind::GradNorm: return kNormBytes;
@@ -189,6 +193,7 @@ double PricedCosts::alone(int rank, const ir::Action& action) const {
     case ActionKind::ReduceScatter:
       return overhead + gather_time(profile_, shape(action.group, rank), payload(action));
     case ActionKind::AllReduce:
+    case ActionKind::AllReduceShard:
     case ActionKind::ReduceLoss:
       return overhead + all_reduce_time(profile_, shape(action.group, rank), payload(action));
     case ActionKind::ReduceReplicaGrad:

@@ -62,6 +62,7 @@ class PricedCosts final : public CostModel {
   BufferSizes sizes_;
   std::size_t ranks_;
   std::int64_t head_ = 0;     // index of the model's last unit
+  double pieces_ = 1;         // of a flat buffer, where replicas divide it
   double working_bytes_ = 0;  // of an element in the compute format
   double tied_bytes_ = 0;     // fp32 gradient of the embedding
   std::array<PassSeconds, ir::kUnitKinds> units_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "ir/replicas.hpp"
+
 namespace fem::passes {
 
 ProcessLayout::ProcessLayout(const ir::Settings& settings, std::int64_t node_size)
@@ -11,6 +13,7 @@ ProcessLayout::ProcessLayout(const ir::Settings& settings, std::int64_t node_siz
       cp_(settings.parallel.cp),
       tp_(settings.parallel.tp),
       ep_(settings.parallel.ep),
+      shard_(ir::has_shard_groups(settings) ? settings.parallel.shard : 0),
       stride_(dp_ * cp_ * tp_),
       node_size_(node_size) {}
 
@@ -70,6 +73,9 @@ GroupShape ProcessLayout::shape(ir::Group group, std::span<const int> members) c
     case ir::Group::tp: return widest(base, stride_, 1, tp_);
     case ir::Group::ep: return widest(base, stride_, cp_ * tp_, ep_);
     case ir::Group::dp_cp: return widest(base, stride_, tp_, dp_ * cp_);
+    case ir::Group::shard: return shard_ > 0 ? widest(base, stride_, tp_, shard_) : GroupShape{};
+    case ir::Group::replicate:
+      return shard_ > 0 ? widest(base, stride_, tp_ * shard_, dp_ * cp_ / shard_) : GroupShape{};
     case ir::Group::tied:
     case ir::Group::replica: {
       if (members.size() == 1) return {};

@@ -40,7 +40,9 @@ class ProcessLayout {
  private:
   GroupShape line(std::int64_t first, std::int64_t stride, std::int64_t count) const;
 
-  std::int64_t pp_, dp_, cp_, tp_, ep_, stride_, node_size_;
+  std::int64_t pp_, dp_, cp_, tp_, ep_;
+  std::int64_t shard_;  // replicas in a shard group; 0: there are none
+  std::int64_t stride_, node_size_;
 };
 
 // Seconds of a ring all-reduce over a group, by node and then between nodes where nodes hold equally many ranks

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "ir/replicas.hpp"
+
 namespace fem::passes {
 namespace {
 
@@ -20,6 +22,8 @@ double groups_of(const ir::Settings& settings, ir::Group group, bool first, std:
     case ir::Group::tp: return static_cast<double>(parallel.dp * parallel.cp);
     case ir::Group::ep: return static_cast<double>(replicas / parallel.ep);
     case ir::Group::dp_cp: return static_cast<double>(parallel.tp);
+    case ir::Group::shard: return static_cast<double>(parallel.tp * ir::replicas(settings) / ir::pieces(settings));
+    case ir::Group::replicate: return static_cast<double>(parallel.tp * ir::pieces(settings));
     case ir::Group::none: return 0;
   }
   return 0;

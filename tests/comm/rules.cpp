@@ -20,8 +20,9 @@ using ir::Group;
 using ir::Lane;
 
 const std::vector<Group>& groups() {
-  static const std::vector<Group> all{Group::world, Group::pp,    Group::dp,   Group::cp,     Group::tp,
-                                      Group::ep,    Group::dp_cp, Group::tied, Group::replica};
+  static const std::vector<Group> all{Group::world, Group::pp,    Group::dp,        Group::cp,
+                                      Group::tp,    Group::ep,    Group::dp_cp,     Group::shard,
+                                      Group::replicate, Group::tied, Group::replica};
   return all;
 }
 

@@ -51,6 +51,30 @@ TEST(Topology, AllAxes) {
   for (int rank = 0; rank < 16; ++rank) EXPECT_EQ(topology.rank(topology.coordinates(rank)), rank);
 }
 
+// Consecutive replicas divide, replicas with the same place among them hold the same part; cp inside dp.
+TEST(Topology, ShardGroupsAreConsecutiveReplicas) {
+  ir::Settings settings = mesh(2, 4, 1, 2);
+  settings.parallel.zero = 3;
+  settings.parallel.shard = 2;
+  const Topology topology(settings);
+  EXPECT_THAT(topology.members(Group::shard, 0), ElementsAre(0, 2));
+  EXPECT_THAT(topology.members(Group::shard, 5), ElementsAre(5, 7));
+  EXPECT_THAT(topology.members(Group::replicate, 0), ElementsAre(0, 4));
+  EXPECT_THAT(topology.members(Group::replicate, 15), ElementsAre(11, 15));
+  settings = mesh(1, 2, 2, 1);
+  settings.parallel.zero = 1;
+  settings.parallel.shard = 2;
+  EXPECT_THAT(Topology(settings).members(Group::shard, 1), ElementsAre(0, 1));
+  EXPECT_THAT(Topology(settings).members(Group::replicate, 1), ElementsAre(1, 3));
+  for (const std::int64_t none : {0, 4}) {  // all replicas divide: no groups
+    settings.parallel.shard = none;
+    EXPECT_THAT(Topology(settings).members(Group::shard, 1), ElementsAre(1));
+    EXPECT_THAT(Topology(settings).members(Group::replicate, 1), ElementsAre(1));
+  }
+  settings.parallel.shard = 3;
+  EXPECT_THROW(Topology{settings}, ExecutionError);
+}
+
 TEST(Topology, ExpertsDivideDataParallelRanks) {
   const Topology topology(mesh(1, 4, 1, 1, 2));
   EXPECT_THAT(topology.members(Group::ep, 0), ElementsAre(0, 1));

@@ -20,6 +20,8 @@ ir::Settings settings(const Mesh& mesh) {
   settings.parallel.cp = mesh.cp;
   settings.parallel.tp = mesh.tp;
   settings.parallel.ep = mesh.ep;
+  settings.parallel.zero = 1;
+  settings.parallel.shard = mesh.dp % 2 == 0 ? 2 : 0;  // groups of two, where there are more replicas
   return settings;
 }
 

@@ -289,7 +289,7 @@ class LaneWorld {
       for (std::size_t other = 0; other < ranks_.size(); ++other) {
         if (!members_.contains({other, a.group})) continue;
         if (a.group == Group::replica && other != r && other != ranks_.size() - 1 - r) continue;
-        use(Channel{r, calls + 10 * other, true}, Channel{other, calls + 10 * r, true});
+        use(Channel{r, calls + kGroups * other, true}, Channel{other, calls + kGroups * r, true});
       }
     }
   }

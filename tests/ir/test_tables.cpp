@@ -69,7 +69,7 @@ TEST(ActionTable, LanesAndGroupsHaveNames) {
   EXPECT_EQ(name(Group::dp_cp), "dp_cp");
   EXPECT_EQ(name(Group::none), "none");
   EXPECT_EQ(doc(Group::world), "all ranks");
-  EXPECT_EQ(kGroups, 9);
+  EXPECT_EQ(kGroups, 11);
 }
 
 TEST(Builder, FillsExactlyTheOperandsOfTheRow) {

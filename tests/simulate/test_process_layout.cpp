@@ -59,6 +59,20 @@ TEST(ProcessLayout, ShapesOfGroups) {
   EXPECT_EQ(layout.shape(ir::Group::tied, second).ranks, 1);  // a rank that holds both copies
 }
 
+TEST(ProcessLayout, ShardGroupsStayInANode) {
+  // 16 replicas on 2 nodes of 8: groups of 8 lie inside a node, what sums between them crosses.
+  ir::Settings settings = mesh(1, 16, 1, 1);
+  settings.parallel.zero = 3;
+  settings.parallel.shard = 8;
+  const ProcessLayout layout(settings, 8);
+  const GroupShape shard = layout.shape(ir::Group::shard, std::vector{0});
+  EXPECT_EQ(shard.ranks, 8);
+  EXPECT_EQ(shard.nodes, 1);
+  const GroupShape replicate = layout.shape(ir::Group::replicate, std::vector{0});
+  EXPECT_EQ(replicate.ranks, 2);
+  EXPECT_EQ(replicate.nodes, 2);
+}
+
 TEST(ProcessLayout, TheWorstGroupCounts) {
   // dp=3 on nodes of 4: coordinate 0 is ranks 0 1 2 of node 0, coordinate 1 is 3 | 4 5.
   const ProcessLayout layout(mesh(2, 3, 1, 1), 4);
