@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/replicas.hpp"
 #include "ir/verify_resources.hpp"
 
 namespace fem::ir::verifying {
@@ -19,12 +20,13 @@ class RankDataflow {
         rank_(rank),
         // Below level unit, how replicas divide the parameters is not written out yet.
         zero_(subject.plan.level < Level::Unit ? 0 : subject.plan.settings.parallel.zero),
+        before_use_(zero_ > 0 && gathers_before_use(subject.plan.settings)),
         resources_(subject, rank),
         uses_(uses),
         report_(report),
         states_(resources_.size()) {
     resources_.each([&](std::int64_t index, const ResourceName& name) {
-      if (is_persistent(name.kind)) state(index).held = true;
+      if (held_at_start(name.kind)) state(index).held = true;
     });
     state(RankResources::of_rank(Loss)).held = true;
   }
@@ -49,12 +51,15 @@ class RankDataflow {
     bool held = false;
   };
 
-  // Lives from step to step. With ZeRO-3 gathered parameters do not.
-  bool is_persistent(ResourceKind kind) const {
-    return kind == Shard || kind == Optimizer || (kind == Params && zero_ < 3);
+  // Has its value from step to step. With ZeRO-3 whole parameters are not there, with parallel.gather=forward they are
+  // old.
+  bool held_at_start(ResourceKind kind) const {
+    return kind == Shard || kind == Optimizer || (kind == Params && zero_ < 3 && !before_use_);
   }
-  // May stay at the end: values of the step that the run reports, and what lives from step to step.
-  bool may_stay(ResourceKind kind) const { return is_persistent(kind) || kind == Metrics || kind == Norm; }
+  // May stay at the end: values of the step that the run reports, and what has its memory from step to step.
+  bool may_stay(ResourceKind kind) const {
+    return held_at_start(kind) || kind == Metrics || kind == Norm || (kind == Params && zero_ < 3);
+  }
 
   State& state(std::int64_t index) { return states_[static_cast<std::size_t>(index)]; }
   const Uses& uses(const Action& a) const { return uses_[static_cast<std::size_t>(a.kind)]; }
@@ -91,11 +96,26 @@ class RankDataflow {
     });
   }
 
+  bool outdated_by_update(const State& found) const {
+    return found.by > 0 && actions()[found.by - 1].kind == ActionKind::OptimizerStep;
+  }
+
+  void not_after_update(const Action& a, std::size_t i) {
+    bool said = false;
+    resources_.each(a, Params, [&](std::int64_t index, const ResourceName& name) {
+      if (!outdated_by_update(state(index)) || std::exchange(said, true)) return;
+      report_.action(Code::V27, place(i),
+                     "gathers " + text(name) + " after the update; with parallel.gather=forward the next program "
+                                               "gathers it before its first use");
+    });
+  }
+
   void define(const Action& a, std::size_t i) {
+    if (a.kind == ActionKind::Unshard && before_use_) not_after_update(a, i);
     for (const ResourceKind kind : uses(a).defines) {
       bool said = false;
       resources_.each(a, kind, [&](std::int64_t index, const ResourceName& name) {
-        const bool assumed = state(index).by == 0 && !is_persistent(kind);
+        const bool assumed = state(index).by == 0 && !held_at_start(kind);
         if (state(index).held && !assumed && !std::exchange(said, true)) twice(i, index, name);
         state(index) = {static_cast<std::uint32_t>(i + 1), true};
       });
@@ -113,7 +133,11 @@ class RankDataflow {
   void not_held(std::size_t i, std::int64_t index, const ResourceName& name) {
     const std::string what = text(name);
     const State found = state(index);
-    if (found.by > 0 && actions()[found.by - 1].kind == ActionKind::OptimizerStep && name.kind == Params) {
+    if (found.by == 0 && name.kind == Params && before_use_) {
+      return report_.action(Code::V27, place(i), "uses " + what + ", which the update of the step before has outdated; "
+                                                 "with parallel.gather=forward an Unshard before it gathers it anew");
+    }
+    if (outdated_by_update(found) && name.kind == Params) {
       return report_.action(Code::V27, place(i), "uses " + what + ", which " + report_.at(place(found.by - 1)) +
                                                      " has outdated; an Unshard between the two would gather it anew");
     }
@@ -169,7 +193,7 @@ class RankDataflow {
                    "loss is still held at the end of the program; a ReduceLoss after the last Forward would free it");
     }
     resources_.each([&](std::int64_t index, const ResourceName& name) {
-      if (name.kind == Params && is_persistent(Params) && !state(index).held) return outdated(index, name);
+      if (name.kind == Params && held_at_start(Params) && !state(index).held) return outdated(index, name);
       leftover(index, name);
     });
   }
@@ -194,6 +218,7 @@ class RankDataflow {
   const Program& program_;
   std::size_t program_index_, rank_;
   std::int64_t zero_;  // parallel.zero
+  bool before_use_;    // parallel.gather=forward
   RankResources resources_;
   const UseTable& uses_;
   Report& report_;

@@ -32,11 +32,13 @@ TEST(UnitPrograms, OfEveryShapeComputeTheSame) {
     return out;
   };
   for (const UnitShape& shape : all_unit_shapes()) {
-    UnitShape plain{.zero = shape.zero};
+    UnitShape plain{.zero = shape.zero, .before_use = shape.before_use, .groups = shape.groups};
     EXPECT_EQ(result(shape), result(plain)) << name(shape);
   }
   EXPECT_EQ(result({.zero = 3}).loss, result({.zero = 0}).loss);
   EXPECT_EQ(result({.zero = 3}).shard, result({.zero = 0}).shard);
+  EXPECT_EQ(result({.zero = 2, .before_use = true}).shard, result({.zero = 3}).shard);
+  EXPECT_EQ(result({.zero = 2, .before_use = true, .groups = true}).shard, result({.zero = 3, .groups = true}).shard);
 }
 
 TEST(UnitPrograms, WhatTheVerifierAcceptsComputesTheSame) {

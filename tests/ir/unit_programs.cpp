@@ -1,8 +1,10 @@
 #include "tests/ir/unit_programs.hpp"
 
+#include <array>
 #include <initializer_list>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "ir/builder.hpp"
 #include "tests/ir/hash.hpp"
@@ -27,7 +29,7 @@ Action of(ActionKind kind, int unit, int microbatch = -1, int block = -1) {
 // One unit after the other, as passes would write it; every gather is released at once.
 class Writer {
  public:
-  explicit Writer(const UnitShape& shape) : shape_(shape) {}
+  explicit Writer(const UnitShape& shape) : shape_(shape), before_use_(shape.before_use && shape.zero % 3 != 0) {}
 
   Program train() {
     if (!shape_.by_microbatch) out_.push_back(of(ActionKind::ZeroGrad, -1));
@@ -39,14 +41,21 @@ class Writer {
       for (int u = kUnits; u-- > 0 && shape_.split;) weight(of(ActionKind::BackwardWeight, u, m));
     }
     out_.push_back(reduce_loss());
-    if (!shape_.by_microbatch) out_.push_back(of(reduction(), -1));
+    if (!shape_.by_microbatch) out_.push_back(over_pieces(of(reduction(), -1)));
+    if (shape_.groups && shape_.zero > 0) {
+      out_.push_back(of(ActionKind::AllReduceShard, -1));
+      out_.back().group = Group::replicate;
+    }
     for (const Action& a : {grad_norm(), clip_grad(0), optimizer_step(0)}) out_.push_back(a);
-    if (shape_.zero == 1 || shape_.zero == 2) out_.push_back(of(ActionKind::Unshard, -1));
+    if ((shape_.zero == 1 || shape_.zero == 2) && !before_use_) {
+      out_.push_back(over_pieces(of(ActionKind::Unshard, -1)));
+    }
     return {"train", false, shape_.microbatches, {{std::move(out_), {}}}};
   }
 
   Program eval() {
     out_.clear();
+    whole_ = {};
     for (int u = 0; u < kUnits; ++u) gathered(of(ActionKind::Forward, u, 0));
     out_.push_back(reduce_loss());
     return {"eval", true, 1, {{std::move(out_), {}}}};
@@ -57,15 +66,20 @@ class Writer {
   int block_of(int u) const { return u % 2 ? -1 : 1; }
   bool recomputed(int u) const { return shape_.recompute && u > 0 && u + 1 < kUnits; }
 
+  Action over_pieces(Action a) const {
+    if (shape_.groups && shape_.zero > 0) a.group = Group::shard;
+    return a;
+  }
   void gathered(const Action& a) {
-    if (shape_.zero == 3) out_.push_back(of(ActionKind::Unshard, a.unit));
+    const bool first = before_use_ && !std::exchange(whole_[static_cast<std::size_t>(a.unit)], true);
+    if (shape_.zero == 3 || first) out_.push_back(over_pieces(of(ActionKind::Unshard, a.unit)));
     out_.push_back(a);
     if (shape_.zero == 3) out_.push_back(of(ActionKind::Reshard, a.unit));
   }
   void weight(const Action& a) {
     if (shape_.by_microbatch) out_.push_back(of(ActionKind::ZeroGrad, a.unit));
     a.kind == ActionKind::Backward ? gathered(a) : out_.push_back(a);
-    if (shape_.by_microbatch) out_.push_back(of(reduction(), a.unit));
+    if (shape_.by_microbatch) out_.push_back(over_pieces(of(reduction(), a.unit)));
   }
   void forward(int u, int m) {
     gathered(of(ActionKind::Forward, u, m));
@@ -77,6 +91,8 @@ class Writer {
   }
 
   UnitShape shape_;
+  bool before_use_;
+  std::array<bool, kUnits> whole_{};  // by unit: gathered in this program
   std::vector<Action> out_;
 };
 
@@ -86,10 +102,12 @@ using Key = std::tuple<char, int, int, int>;
 class UnitWorld {
  public:
   UnitWorld(const Plan& plan, const Program& program)
-      : program_(program), zero_(plan.level < Level::Unit ? 0 : plan.settings.parallel.zero) {
+      : program_(program),
+        zero_(plan.level < Level::Unit ? 0 : plan.settings.parallel.zero),
+        stays_whole_(zero_ < 3 && (zero_ == 0 || plan.settings.parallel.gather == "update")) {
     for (int u = 0; u < kUnits; ++u) {
       values_[{'h', u, 0, 0}] = hash({static_cast<Hash>(u)});
-      if (zero_ < 3) values_[{'p', u, 0, 0}] = values_[{'h', u, 0, 0}];
+      if (stays_whole_) values_[{'p', u, 0, 0}] = values_[{'h', u, 0, 0}];
     }
     values_[{'l', 0, 0, 0}] = 0;
   }
@@ -112,7 +130,7 @@ class UnitWorld {
       for (int u = 0; u < kUnits; ++u) {
         result.shard.push_back(get({'h', u, 0, 0}));
         // What the next step would compute with.
-        if (zero_ == 1 || zero_ == 2) result.shard.back() = hash({result.shard.back(), get({'p', u, 0, 0})});
+        if (zero_ > 0 && stays_whole_) result.shard.back() = hash({result.shard.back(), get({'p', u, 0, 0})});
       }
       result.loss = get({'M', 0, 0, 0});
       result.held = values_.size();
@@ -186,6 +204,8 @@ class UnitWorld {
         values_[{'R', u, 0, 0}] += sum;
         return;
       }
+      case ActionKind::AllReduceShard:
+        return put({'R', u, 0, 0}, hash({'A', take({'R', u, 0, 0})}));
       case ActionKind::Unshard:
         if (zero_ == 0) throw Failure{"nothing is divided"};
         return put({'p', u, 0, 0}, get({'h', u, 0, 0}));
@@ -217,6 +237,7 @@ class UnitWorld {
 
   const Program& program_;
   std::int64_t zero_;
+  bool stays_whole_;  // parameters, from program to program
   std::map<Key, Hash> values_;
 };
 
@@ -224,7 +245,7 @@ class UnitWorld {
 
 std::string name(const UnitShape& s) {
   return "zero" + std::to_string(s.zero) + (s.by_microbatch ? "_microbatch" : "") + (s.split ? "_split" : "") +
-         (s.recompute ? "_recompute" : "");
+         (s.recompute ? "_recompute" : "") + (s.before_use ? "_before_use" : "") + (s.groups ? "_groups" : "");
 }
 
 std::vector<UnitShape> all_unit_shapes() {
@@ -232,7 +253,12 @@ std::vector<UnitShape> all_unit_shapes() {
   for (int zero = 0; zero < 4; ++zero) {
     for (const bool by_microbatch : {false, true}) {
       for (const bool split : {false, true}) {
-        for (const bool recompute : {false, true}) shapes.push_back({zero, by_microbatch, split, recompute});
+        for (const bool recompute : {false, true}) {
+          shapes.push_back({zero, by_microbatch, split, recompute});
+          if (zero == 0) continue;
+          shapes.push_back({zero, by_microbatch, split, recompute, true, recompute});
+          shapes.push_back({zero, by_microbatch, split, recompute, false, true});
+        }
       }
     }
   }
@@ -242,10 +268,12 @@ std::vector<UnitShape> all_unit_shapes() {
 Plan unit_plan(const UnitShape& shape) {
   Plan plan;
   plan.settings.model = {.layers = kUnits - 2, .hidden = 8, .intermediate = 16, .heads = 2, .vocab = 16};
-  plan.settings.parallel.dp = 2;
+  plan.settings.parallel.dp = shape.groups ? 4 : 2;
+  plan.settings.parallel.shard = shape.groups ? 2 : 0;
+  plan.settings.parallel.gather = shape.before_use ? "forward" : "update";
   plan.settings.parallel.zero = shape.zero;
   plan.settings.parallel.reduce = shape.by_microbatch ? "microbatch" : "step";
-  plan.settings.batch = {.global = 2 * shape.microbatches, .micro = 1, .seq_len = 4};
+  plan.settings.batch = {.global = plan.settings.parallel.dp * shape.microbatches, .micro = 1, .seq_len = 4};
   plan.level = Level::Unit;
   plan.stages = {{.pp = 0, .first_unit = 0, .units = kUnits}};
   plan.programs = {Writer(shape).train(), Writer(shape).eval()};

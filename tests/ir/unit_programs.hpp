@@ -15,6 +15,8 @@ struct UnitShape {
   bool by_microbatch = false;  // parallel.reduce=microbatch
   bool split = false;          // BackwardInput and BackwardWeight
   bool recompute = false;      // of every block: everything, of every second one attention and SwiGLU products alone
+  bool before_use = false;     // parallel.gather=forward
+  bool groups = false;         // parallel.shard=2 of 4 replicas
   int microbatches = 2;
 };
 std::string name(const UnitShape& shape);
