@@ -16,8 +16,8 @@ using ir::ActionKind;
 // From an Unshard to its Reshard.
 struct Gather {
   std::size_t unshard, reshard;  // indices of actions
-  int unit;
-  std::int64_t bytes;
+  int stage, unit;
+  std::int64_t bytes;  // that count towards the budget: none where it stays while others come (parallel.resident)
 };
 
 std::vector<Gather> gathers_of(const ir::Plan& plan, std::span<const Action> actions) {
@@ -26,14 +26,18 @@ std::vector<Gather> gathers_of(const ir::Plan& plan, std::span<const Action> act
   for (std::size_t i = 0; i < actions.size(); ++i) {
     const Action& a = actions[i];
     if (a.kind == ActionKind::Unshard) {
-      gathers.push_back({i, i, a.unit, ir::sizes_of(sizes, plan.settings, a.unit).params});
+      gathers.push_back({i, i, a.stage, a.unit, ir::sizes_of(sizes, plan.settings, a.unit).params});
     } else if (a.kind == ActionKind::Reshard) {
       for (std::size_t g = gathers.size(); g-- > 0;) {
-        if (gathers[g].unit != a.unit) continue;
+        if (gathers[g].stage != a.stage || gathers[g].unit != a.unit) continue;
         gathers[g].reshard = i;
         break;
       }
     }
+  }
+  // Units that do not stay are gathered one at a time so far.
+  for (std::size_t g = 0; g + 1 < gathers.size(); ++g) {
+    if (gathers[g + 1].unshard < gathers[g].reshard) gathers[g].bytes = 0;
   }
   return gathers;
 }

@@ -2,10 +2,13 @@
 // written out: both are the plan's settings, not options of a pass, since they change memory, traffic and sums.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ir/plan.hpp"
+#include "ir/unit_sizes.hpp"
+#include "passes/unit_uses.hpp"
 
 namespace fem::passes {
 
@@ -13,25 +16,42 @@ class Sharding {
  public:
   explicit Sharding(const ir::Plan& plan);
 
-  // A rank's program of units, gathers and reductions of parallel.zero and parallel.reduce put in.
+  // A rank's program of units, gathers and reductions of parallel.zero, gather, resident, shard and reduce put in.
   std::vector<ir::Action> rewrite(std::span<const ir::Action> actions);
 
  private:
-  ir::ActionKind reduction() const;
-  bool once_a_step(int unit) const;
-  void each_accumulated(const ir::Action& action, ir::ActionKind kind);
-  void gradient(const ir::Action& action);
-  void hold(const ir::Action& action);
-  void release();
-
-  struct Held {
-    int stage = -1, unit = -1;
+  enum class Reduce { step, microbatch, bucket };
+  struct Unit {
+    int stage, unit;
+    bool operator==(const Unit&) const = default;
   };
 
+  void end_of_schedule();
+  void zero_grads(int stage);
+  void reduce_stage(int stage);
+  void gradient(const ir::Action& action, std::size_t index);
+  void reduce(int stage, int unit);
+  void flush_bucket();
+  Reduce reduce_of(int unit) const;
+  template <class Use>
+  void each_tied(int stage, Use use);
+
+  void gather(const ir::Action& action);
+  void use_ends(const ir::Action& action, std::size_t index);
+  void release();
+
   const ir::Plan& plan_;
-  std::int64_t zero_;
-  bool by_microbatch_;
-  Held held_;  // what is gathered at this point
+  ir::UnitSizeTable sizes_;
+  std::int64_t zero_, resident_bytes_, bucket_bytes_;
+  bool before_use_, groups_;  // parallel.gather=forward; parallel.shard forms groups
+  Reduce reduce_;
+
+  // Of the program that is rewritten.
+  std::optional<UnitUses> uses_;
+  std::vector<bool> resident_, gathered_;  // by row of uses_
+  std::optional<Unit> held_;               // of the units that are not resident, the one that is gathered now
+  std::vector<Unit> bucket_;               // their gradients are complete and wait for the bucket's others
+  std::int64_t in_bucket_ = 0;             // bytes
   std::vector<ir::Action> out_;
 };
 

@@ -63,6 +63,22 @@ std::vector<Case> cases() {
                      run(std::string("communication,units,") + passes, sized(plan, zero, reduce))});
     }
   }
+  // Gathers that stay, that begin with the program, reductions in groups and in buckets.
+  for (const auto& [zero, gather, reduce, passes] :
+       {std::tuple{1, "forward", "bucket", "receive_ahead,lanes,arena"},
+        std::tuple{3, "update", "bucket", "recompute,prefetch{distance=2},lanes,arena"},
+        std::tuple{3, "update", "microbatch", "prefetch,receive_ahead,lanes,arena"}}) {
+    ir::Plan plan = sized(orders[1].second, zero, reduce);
+    plan.settings.parallel.dp = 4;
+    plan.settings.batch.global *= 2;
+    plan.settings.parallel.shard = 2;
+    plan.settings.parallel.gather = gather;
+    plan.settings.parallel.bucket = "8KiB";
+    plan.settings.overlap.lanes = true;
+    plan.settings.parallel.resident = std::to_string(3 * ir::unit_sizes(plan.settings)[0].params);
+    all.push_back({"shard groups zero=" + std::to_string(zero) + " " + reduce + " " + passes,
+                   run(std::string("communication,units,") + passes, plan)});
+  }
   return all;
 }
 
@@ -266,6 +282,77 @@ TEST(Prefetch, GathersWhileTheUnitBeforeComputes) {
   ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 1, test::gpipe(1, 1)), 3, "step");
   const std::string program = unit_text(run("communication,units,prefetch", plan), 0);
   EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nUnshard s0 u1 over dp_cp\nForward s0 m0 u0\n"));
+}
+
+// With parallel.gather=forward the gathers of a program wait for nothing: they all run beside the first computations.
+TEST(Lanes, GathersBeforeUseWaitForNothing) {
+  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 4, test::gpipe(1, 4)), 2, "step");
+  plan.settings.parallel.gather = "forward";
+  plan = run("communication,units,lanes,arena", plan);
+  const ir::RankProgram& rank = plan.programs[0].ranks[0];
+  std::size_t gathers = 0, awaited = 0;
+  for (std::size_t i = 0; i < rank.actions.size(); ++i) {
+    if (rank.actions[i].kind == ActionKind::Unshard) {
+      ++gathers;
+      EXPECT_EQ(std::ranges::count(rank.waits, i, &ir::Wait::action), 0);
+    }
+    if (rank.actions[i].kind != ActionKind::Forward || rank.actions[i].microbatch != 0) continue;
+    for (const ir::Wait& wait : rank.waits) {
+      awaited += wait.action == i && wait.lane == Lane::Collective && wait.count == gathers;
+    }
+  }
+  EXPECT_EQ(gathers, static_cast<std::size_t>(ir::unit_count(plan.settings)));
+  EXPECT_EQ(awaited, gathers);  // each unit's first forward waits for its own gather
+}
+
+// Reductions in buckets need the backward of their units alone: none but the last bucket waits for all of compute.
+TEST(Lanes, BucketsRunBesideTheRestOfTheBackward) {
+  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 2, test::gpipe(1, 2)), 2, "bucket");
+  plan.settings.parallel.bucket = "";
+  plan = run("communication,units,lanes,arena", plan);
+  const ir::RankProgram& rank = plan.programs[0].ranks[0];
+  std::uint32_t computed = 0;  // compute batches so far
+  std::size_t reductions = 0;
+  for (std::size_t i = 0; i < rank.actions.size(); ++i) {
+    computed += rank.actions[i].lane == Lane::Compute;
+    if (rank.actions[i].kind != ActionKind::ReduceScatter) continue;
+    ++reductions;
+    EXPECT_EQ(rank.actions[i - 1].kind, ActionKind::Backward);
+    EXPECT_EQ(rank.actions[i - 1].unit, rank.actions[i].unit);
+    for (const ir::Wait& wait : rank.waits) EXPECT_TRUE(wait.action != i || wait.count == computed);
+  }
+  EXPECT_EQ(reductions, static_cast<std::size_t>(ir::unit_count(plan.settings)));
+  // No computation of a backward waits for a reduction.
+  for (const ir::Wait& wait : rank.waits) EXPECT_NE(rank.actions[wait.action].kind, ActionKind::Backward);
+}
+
+// Units that stay are not moved; the others keep their distance, and none is gathered while it is there.
+TEST(Prefetch, GoesRoundResidents) {
+  const ir::Plan order = sized(test::make_plan(Placement::Loop, 2, 4, 4, test::interleaved(2, 4, 4, 2)), 3, "step");
+  const std::int64_t block = ir::unit_sizes(order.settings)[static_cast<std::size_t>(ir::UnitKind::block)].params;
+  for (const int distance : {1, 3}) {
+    for (const int kept : {1, 2, 3}) {
+      ir::Plan plan = order;
+      plan.settings.overlap.lanes = true;
+      plan.settings.parallel.resident = std::to_string(kept * block);
+      plan = run("communication,units,prefetch{distance=" + std::to_string(distance) + "},lanes,arena", plan);
+      for (std::size_t r = 0; r < 2; ++r) {
+        int units = 0;
+        most_gathered(plan, r, units);
+        EXPECT_LE(units, distance + 1 + kept + 1);  // the embedding or the head may stay beside the blocks
+      }
+      // The budget of what is gathered ahead counts what does not stay.
+      plan = order;
+      plan.settings.overlap.lanes = true;
+      plan.settings.parallel.resident = std::to_string(kept * block);
+      plan = run("communication,units,prefetch{distance=9,budget=" + std::to_string(2 * block) + "}", plan);
+      for (std::size_t r = 0; r < 2; ++r) {
+        int units = 0;
+        EXPECT_LE(most_gathered(plan, r, units), (kept + 2) * block);
+        EXPECT_GT(units, kept + 1);
+      }
+    }
+  }
 }
 
 TEST(Prefetch, KeepsDistanceAndBudget) {

@@ -8,6 +8,7 @@
 
 #include "ir/memory_blocks.hpp"
 #include "ir/text.hpp"
+#include "ir/unit_sizes.hpp"
 #include "ir/units.hpp"
 #include "orders.hpp"
 #include "passes/manager.hpp"
@@ -28,6 +29,19 @@ ir::Plan sized(ir::Plan plan, std::int64_t zero, const std::string& reduce) {
   return plan;
 }
 
+// All that divides and gathers otherwise, at once.
+ir::Plan divided(ir::Plan plan, std::int64_t zero, const std::string& reduce) {
+  plan = sized(std::move(plan), zero, reduce);
+  plan.settings.parallel.dp *= 2;
+  plan.settings.batch.global *= 2;
+  plan.settings.parallel.shard = 2;
+  plan.settings.parallel.gather = "forward";
+  plan.settings.parallel.bucket = "8KiB";
+  plan.settings.overlap.lanes = true;
+  plan.settings.parallel.resident = std::to_string(2 * ir::unit_sizes(plan.settings)[0].params);
+  return plan;
+}
+
 ir::Plan run(const std::string& text, ir::Plan plan) {
   ir::DiagnosticSink sink;
   const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", text), sink);
@@ -39,6 +53,10 @@ std::string text(const ir::Plan& plan) {
   std::string out;
   for (const Action& a : plan.programs[0].ranks[0].actions) out += ir::action_text({&a, 1}) + "\n";
   return out;
+}
+
+std::int64_t count(const ir::Plan& plan, ActionKind kind) {
+  return std::ranges::count(plan.programs[0].ranks[0].actions, kind, &Action::kind);
 }
 
 // One rank, units embedding, one block, head; one microbatch.
@@ -90,6 +108,147 @@ TEST(Units, GradientsAreReducedAfterEachBackwardButTiedOnes) {
                                  head + " over dp_cp\n"));
 }
 
+// Each program gathers what it uses, a unit at a time before the unit's first use; nothing after the update.
+TEST(Units, GatherForwardStandsBeforeTheFirstUse) {
+  for (const int zero : {1, 2}) {
+    ir::Plan plan = sized(one_rank(), zero, "step");
+    plan.settings.parallel.gather = "forward";
+    const std::string program = text(run("communication,units,recompute", plan));
+    EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
+    EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over dp_cp\nForward s0 m0 u1\n"));
+    EXPECT_THAT(program, HasSubstr("\nRecompute s0 m0 u1\nBackward s0 m0 u1\n"));
+    EXPECT_THAT(program, ::testing::EndsWith("OptimizerStep s0 if finite\n"));
+    EXPECT_EQ(program.find("Reshard"), std::string::npos);
+    EXPECT_EQ(count(run("communication,units", plan), ActionKind::Unshard), ir::unit_count(plan.settings));
+  }
+  // Of no use where nothing, or everything, is divided: the programs stay the same.
+  for (const int zero : {0, 3}) {
+    ir::Plan plan = sized(one_rank(), zero, "step");
+    const std::string before = text(run("communication,units", plan));
+    plan.settings.parallel.gather = "forward";
+    EXPECT_EQ(text(run("communication,units", plan)), before);
+  }
+}
+
+std::int64_t bytes_of(const ir::Plan& plan, ir::UnitKind kind) {
+  return ir::unit_sizes(plan.settings)[static_cast<std::size_t>(kind)].params;
+}
+
+// One rank, embedding, 3 blocks, head; 4 microbatches in GPipe's order: each block is gathered 8 times, the embedding
+// likewise, the head 7 times, since its last forward and first backward follow each other.
+ir::Plan four_microbatches(const std::string& resident) {
+  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 4, test::gpipe(1, 4)), 3, "step");
+  plan.settings.model.layers = 3;
+  plan.stages[0].units = 5;
+  plan.settings.overlap.lanes = true;
+  plan.settings.parallel.resident = resident;
+  return plan;
+}
+
+TEST(Residents, AreGatheredOnceWhileTheBudgetLasts) {
+  const ir::Plan none = run("communication,units", four_microbatches(""));
+  const std::int64_t units = ir::unit_count(none.settings);
+  const std::int64_t gathers = 8 * units - 1;
+  EXPECT_EQ(count(none, ActionKind::Unshard), gathers);
+  // All fit.
+  const ir::Plan all = run("communication,units,recompute", four_microbatches("1GiB"));
+  EXPECT_EQ(count(all, ActionKind::Unshard), units);
+  EXPECT_EQ(count(all, ActionKind::Reshard), units);
+  const std::string program = text(all);
+  EXPECT_THAT(program, ::testing::StartsWith("ZeroGrad s0\nUnshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
+  EXPECT_THAT(program, HasSubstr("Backward s0 m0 u0\nReshard s0 u0\nReduceLoss over world\n"));
+  // Less than the smallest unit: none does.
+  EXPECT_EQ(run("communication,units", four_microbatches("1")).programs, none.programs);
+}
+
+// Of the units that are gathered most often the smallest come first; the larger one does not fit any more and is passed
+// over, the one after it fits.
+TEST(Residents, PassOverWhatDoesNotFit) {
+  const ir::Plan plan = four_microbatches("");
+  const std::int64_t block = bytes_of(plan, ir::UnitKind::block), embedding = bytes_of(plan, ir::UnitKind::embedding),
+                     head = bytes_of(plan, ir::UnitKind::head);
+  ASSERT_LT(embedding, block);
+  ASSERT_LT(head, block);
+  const auto kept = [&](std::int64_t budget) {
+    const ir::Plan out = run("communication,units", four_microbatches(std::to_string(budget)));
+    std::map<int, int> gathers;
+    for (const Action& a : out.programs[0].ranks[0].actions) gathers[a.unit] += a.kind == ActionKind::Unshard;
+    std::vector<int> units;
+    for (const auto& [unit, n] : gathers) {
+      if (unit >= 0 && n == 1) units.push_back(unit);
+    }
+    return units;
+  };
+  using ::testing::ElementsAre;
+  const int last = static_cast<int>(ir::unit_count(plan.settings)) - 1;
+  EXPECT_THAT(kept(embedding), ElementsAre(0));
+  EXPECT_THAT(kept(embedding + block), ElementsAre(0, 1));
+  // No room for a second block, but for the head, which is gathered less often.
+  EXPECT_THAT(kept(embedding + block + head), ElementsAre(0, 1, last));
+  EXPECT_THAT(kept(embedding + block + head - 1), ElementsAre(0, 1));
+}
+
+TEST(Units, ShardGroupsReduceInsideAndThenBetween) {
+  ir::Plan plan = sized(one_rank(), 3, "step");
+  plan.settings.parallel.dp = 4;
+  plan.settings.batch.global = 4;
+  plan.settings.parallel.shard = 2;
+  const std::string program = text(run("communication,units", plan));
+  EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over shard\nForward s0 m0 u1\nReshard s0 u1\n"));
+  EXPECT_THAT(program, HasSubstr("ReduceLoss over world\nReduceScatter s0 over shard\n"
+                                 "AllReduceShard s0 over replicate\nGradNorm over world\n"));
+  // Sums of microbatches stay in the group until the step's end.
+  plan.settings.parallel.reduce = "microbatch";
+  const ir::Plan often = run("communication,units", plan);
+  EXPECT_THAT(text(often), HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over shard\n"));
+  EXPECT_THAT(text(often), HasSubstr("ReduceLoss over world\nAllReduceShard s0 over replicate\nGradNorm over world\n"));
+  // One group: the program is that of ZeRO without.
+  plan.settings.parallel.shard = 4;
+  const std::string one_group = text(run("communication,units", plan));
+  plan.settings.parallel.shard = 0;
+  EXPECT_EQ(one_group, text(run("communication,units", plan)));
+}
+
+// What a rank owns is a half instead of a quarter.
+TEST(Units, MemoryFollowsTheShardGroups) {
+  const auto persistent = [](std::int64_t dp, std::int64_t shard) {
+    ir::Plan plan = sized(one_rank(), 3, "step");
+    plan.settings.parallel.dp = dp;
+    plan.settings.batch.global = dp;
+    plan.settings.parallel.shard = shard;
+    return ir::persistent_bytes(run("communication,units", plan), 0);
+  };
+  EXPECT_EQ(persistent(4, 2), persistent(2, 0));
+  EXPECT_LT(persistent(4, 0)[static_cast<std::size_t>(ir::MemoryKind::Optimizer)],
+            persistent(4, 2)[static_cast<std::size_t>(ir::MemoryKind::Optimizer)]);
+}
+
+TEST(Units, BucketsAreReducedAfterTheLastBackwardOfTheirUnits) {
+  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 2, test::one_f_one_b(1, 2)), 0, "bucket");
+  const std::string head = std::to_string(ir::unit_count(plan.settings) - 1);
+  plan.settings.parallel.bucket = "";  // each unit for itself
+  std::string program = text(run("communication,units", plan));
+  EXPECT_THAT(program, HasSubstr("Backward s0 m0 u1\nBackward s0 m0 u0\n"));
+  EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nAllReduce s0 u" + head + " over dp_cp\n"));
+  EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u0 over dp_cp\nReduceLoss over world\nGradNorm"));
+  // A block and the unit before it, then the rest.
+  const std::int64_t block = 4 * ir::flat_elements(ir::UnitKind::block, ir::unit_dims(plan.settings), 2);
+  plan.settings.parallel.bucket = std::to_string(block + 1);
+  program = text(run("communication,units", plan));
+  const std::string above = std::to_string(ir::unit_count(plan.settings) - 2);
+  EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nBackward s0 m1 u" + above + "\nAllReduce s0 u" + head +
+                                 " over dp_cp\nAllReduce s0 u" + above + " over dp_cp\n"));
+  // Larger than the stage: at the end of the schedule.
+  plan.settings.parallel.bucket = "1GiB";
+  program = text(run("communication,units", plan));
+  EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u" + head + " over dp_cp\n"));
+  // Groups of replicas: the sum over the others follows at once.
+  plan.settings.parallel = {.dp = 4, .zero = 2, .shard = 2, .reduce = "bucket", .bucket = ""};
+  plan.settings.batch.global *= 2;
+  EXPECT_THAT(text(run("communication,units", plan)),
+              HasSubstr("Backward s0 m1 u1\nReduceScatter s0 u1 over shard\nAllReduceShard s0 u1 over replicate\n"));
+}
+
 // The manager verifies after each pass, so that a run through is the proof.
 TEST(Units, AnyOrderVerifiesInEveryCombination) {
   std::uint32_t seed = 0;
@@ -100,11 +259,12 @@ TEST(Units, AnyOrderVerifiesInEveryCombination) {
         const ir::Plan order = test::make_plan(placement, p, chunks, 4,
                                                test::random_order(++seed, placement, p, chunks, 4, split, true));
         for (const int zero : {0, 1, 2, 3}) {
-          for (const char* reduce : {"step", "microbatch"}) {
+          for (const char* reduce : {"step", "microbatch", "bucket"}) {
             for (const char* recompute : {"", ",recompute", ",recompute{mode=selective,every=2}"}) {
               SCOPED_TRACE(std::string(reduce) + recompute + " zero=" + std::to_string(zero));
-              const ir::Plan plan = run(std::string("communication,units") + recompute, sized(order, zero, reduce));
-              EXPECT_EQ(plan.level, ir::Level::Unit);
+              const std::string passes = std::string("communication,units") + recompute;
+              EXPECT_EQ(run(passes, sized(order, zero, reduce)).level, ir::Level::Unit);
+              EXPECT_EQ(run(passes, divided(order, zero, reduce)).level, ir::Level::Unit);
             }
           }
         }

@@ -3,6 +3,7 @@
 
 #include "ir/builder.hpp"
 #include "passes/communication.hpp"
+#include "passes/pass.hpp"
 #include "passes/simulate.hpp"
 #include "passes/throughput.hpp"
 #include "passes/traffic.hpp"
@@ -217,6 +218,41 @@ TEST(Traffic, ByHand) {
   const double gradients = 2 * 4 * (kEmbedding + 4 * kBlock + kHead);
   EXPECT_DOUBLE_EQ(traffic.collectives.in_node, gradients + 8 * 1.5 * 40);
   EXPECT_DOUBLE_EQ(traffic.collectives.between_nodes, 8 * 10);
+}
+
+// Four replicas in two groups of two, each group a node. Each rank sends half of the gradients to its neighbour, then
+// the sum of a half to the other node and, of the parameters, its half to its neighbour.
+TEST(Traffic, ShardGroupsKeepWholeBuffersInsideNodes) {
+  ir::Plan plan = lowered(1, 1, 4);
+  plan.settings.parallel.zero = 2;
+  plan.settings.parallel.shard = 2;
+  ir::DiagnosticSink sink;
+  ASSERT_TRUE(passes::run_units(plan, passes::PassOptions({}), sink)) << sink.text();
+  HardwareProfile profile = fast_machine();
+  profile.node_size = 2;
+  const passes::Traffic traffic = passes::traffic(plan, plan.programs[0], *price(plan, profile));
+  const double buffer = 4 * (kEmbedding + kBlock + kHead);  // bytes in fp32
+  // Loss and norm, 40 bytes, over the world: as in ByHand, with two ranks on each of two nodes.
+  EXPECT_DOUBLE_EQ(traffic.collectives.in_node, 4 * buffer / 2 + 4 * buffer / 2 + 4 * 40);
+  EXPECT_DOUBLE_EQ(traffic.collectives.between_nodes, 4 * buffer / 2 + 4 * 20);
+}
+
+// ZeRO-3 gathers each unit before each use; what stays gathered is sent once.
+TEST(Traffic, FallsWithResidents) {
+  const auto bytes = [](const std::string& resident) {
+    ir::Plan plan = lowered(1, 4, 2);
+    plan.settings.parallel.zero = 3;
+    plan.settings.parallel.resident = resident;
+    ir::DiagnosticSink sink;
+    EXPECT_TRUE(passes::run_units(plan, passes::PassOptions({}), sink)) << sink.text();
+    const passes::Traffic traffic = passes::traffic(plan, plan.programs[0], *price(plan, fast_machine()));
+    return traffic.collectives.in_node + traffic.collectives.between_nodes;
+  };
+  const double units = 4 * (kEmbedding + kBlock + kHead);  // one gather of each: both replicas send a half
+  // 1F1B on one rank: the forward and the backward of the head follow each other, and the embedding's backward and next
+  // forward.
+  const double gathers = 4 * (5 * kEmbedding + 8 * kBlock + 4 * kHead);
+  EXPECT_DOUBLE_EQ(bytes("") - bytes("1GiB"), gathers - units);
 }
 
 // 6P + 12Lhs operations a token, over the peak of all ranks.
