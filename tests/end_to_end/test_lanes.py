@@ -73,29 +73,37 @@ class Lanes(EndToEnd):
         events = [event for event in traces["threads"]["traceEvents"] if event["ph"] == "X"]
         self.assertEqual(len(events), 2 * expected)  # dp=2
 
+    def check_arena(self, *settings):
+        plan = self.plan(*settings, LANES)
+        said = {}
+        for program in ("train", "eval"):
+            done = subprocess.run([BIN / "femc", "memory", plan, "--program", program, "--json"],
+                                  capture_output=True, text=True, timeout=60, check=True)
+            said[program] = json.loads(done.stdout)["ranks"]
+        file = self.fresh(".json")
+        done = self.femrun(plan, "--memory", file)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for rank in json.loads(file.read_text())["ranks"]:
+            with self.subTest(settings=settings, rank=rank["rank"]):
+                train, evaluation = said["train"][rank["pp"]], said["eval"][rank["pp"]]
+                self.assertEqual(rank["blocks_bytes"], max(train["arena_bytes"], evaluation["arena_bytes"]))
+                for kind in ("parameters", "masters", "gradients", "optimizer", "workspace"):
+                    self.assertEqual(rank[f"{kind}_bytes"], train["persistent"][f"{kind}_bytes"], kind)
+                self.assertGreaterEqual(train["arena_bytes"], train["blocks_bytes"])
+        return max(rank["arena_bytes"] for rank in said["train"])
+
     def test_femrun_runs_in_the_arena_that_femc_says(self):
         for schedule in ("1f1b", "zb_v"):
             for zero in (0, 1, 2, 3):
                 recompute = ("none", "selective", "full", "full")[zero]
-                plan = self.plan("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}",
-                                 f"parallel.zero={zero}", f"memory.recompute={recompute}", LANES,
+                self.check_arena("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}",
+                                 f"parallel.zero={zero}", f"memory.recompute={recompute}",
                                  "parallel.reduce=" + ("step", "microbatch")[zero >= 2],
                                  "precision.compute=" + ("fp32", "bf16")[zero % 2])
-                said = {}
-                for program in ("train", "eval"):
-                    done = subprocess.run([BIN / "femc", "memory", plan, "--program", program, "--json"],
-                                          capture_output=True, text=True, timeout=60, check=True)
-                    said[program] = json.loads(done.stdout)["ranks"]
-                file = self.fresh(".json")
-                done = self.femrun(plan, "--memory", file)
-                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                for rank in json.loads(file.read_text())["ranks"]:
-                    with self.subTest(schedule=schedule, zero=zero, rank=rank["rank"]):
-                        train, evaluation = said["train"][rank["pp"]], said["eval"][rank["pp"]]
-                        self.assertEqual(rank["blocks_bytes"], max(train["arena_bytes"], evaluation["arena_bytes"]))
-                        for kind in ("parameters", "masters", "gradients", "optimizer", "workspace"):
-                            self.assertEqual(rank[f"{kind}_bytes"], train["persistent"][f"{kind}_bytes"], kind)
-                        self.assertGreaterEqual(train["arena_bytes"], train["blocks_bytes"])
+
+    def test_residents_and_shard_groups_lie_in_the_arena(self):
+        settings = ("parallel.dp=4", "parallel.zero=3", "parallel.shard=2", "parallel.reduce=bucket")
+        self.assertGreater(self.check_arena(*settings, "parallel.resident=1GiB"), self.check_arena(*settings))
 
     def test_a_plan_without_an_arena_is_refused(self):
         plan = self.plan("parallel.pp=2", passes="communication,units,lanes")

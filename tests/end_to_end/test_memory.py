@@ -55,6 +55,11 @@ class Forecast(EndToEnd):
                            f"memory.recompute={recompute}", f"precision.compute={precision}",
                            "parallel.reduce=" + ("step", "microbatch")[zero >= 2])
 
+    def test_the_forecast_follows_shard_groups_and_buckets(self):
+        for zero, reduce in ((1, "step"), (2, "microbatch"), (3, "bucket"), (3, "microbatch")):
+            self.check("parallel.dp=4", "parallel.shard=2", f"parallel.zero={zero}", f"parallel.reduce={reduce}",
+                       "parallel.gather=forward", "precision.compute=bf16")
+
     def test_without_an_evaluation_blocks_are_exact(self):
         for settings in ((), ("memory.recompute=full",), ("schedule.name=zb_h1", "parallel.zero=3")):
             plan = self.plan("parallel.pp=2", "parallel.dp=2", "data.eval=", *settings)
