@@ -58,9 +58,8 @@ class Sharding(EndToEnd):
             for more in ((), ("memory.recompute=full", "overlap.prefetch=3"), ("overlap.prefetch=0",)):
                 with self.subTest(budget=budget, more=more):
                     plan = self.plan(*layout, LANES, f"parallel.resident={budget}", *more)
-                    self.assertLess(self.unshards(plan), before)
-                    before_budget = before if budget == "80KiB" else before // 2
-                    self.assertLess(self.unshards(plan), before_budget)
+                    # The second budget holds every unit: one gather of each a program.
+                    self.assertLess(self.unshards(plan), before if budget == "80KiB" else before // 2)
                     self.assert_same(self.train(plan, "--poison"), whole)
                     self.assert_same(self.train(plan, "--lanes", "inline", "--poison"), whole)
         for schedule in ("interleaved_1f1b", "zb_v", "dualpipe"):
