@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ir/replicas.hpp"
 #include "ir/unit_sizes.hpp"
 
 namespace fem::ir {
@@ -20,7 +21,8 @@ class Blocks {
         program_(program),
         rank_(rank),
         sizes_(unit_sizes(plan.settings)),
-        by_lane_(plan.level >= Level::Lane) {}
+        by_lane_(plan.level >= Level::Lane),
+        gathers_(plan.settings.parallel.zero == 3 && gathers_into_blocks(plan)) {}
 
   RankBlocks run() {
     number();
@@ -144,15 +146,15 @@ class Blocks {
   // Gathered parameters and gradients that do not stay for the step: where lanes run at the same time, more than one
   // unit's may be there, and none shares memory but by the arena.
   void persistent(const Action& a) {
-    if (!by_lane_) return;
+    if (!by_lane_ && !gathers_) return;
     each_unit(stage(a.stage), a, [&](int unit) {
       const bool reduced = a.kind == ActionKind::AllReduce || a.kind == ActionKind::ReduceScatter;
       if (a.kind == ActionKind::ZeroGrad || reduced) {
-        if (reduced_once(plan_.settings, unit_kind(plan_.settings, unit))) return;
+        if (!by_lane_ || reduced_once(plan_.settings, unit_kind(plan_.settings, unit))) return;
         std::uint32_t& mine = grads_[row(a.stage, unit)];
         if (reduced) return end(mine);
         if (mine == kNone) mine = born(MemoryKind::Gradients, a, unit, sizes(unit).grads);
-      } else if (plan_.settings.parallel.zero == 3) {
+      } else if (gathers_) {
         std::uint32_t& mine = params_[row(a.stage, unit)];
         if (a.kind == ActionKind::Reshard) return end(mine);
         if (mine == kNone) mine = born(MemoryKind::Parameters, a, unit, sizes(unit).params);
@@ -251,7 +253,7 @@ class Blocks {
   const Program& program_;
   std::size_t rank_;
   UnitSizeTable sizes_;
-  bool by_lane_;
+  bool by_lane_, gathers_;  // gradients that do not stay, gathered parameters have blocks
   std::size_t lane_ = 0;
   LaneCounts batches_{};  // begun so far
   std::vector<std::size_t> first_;  // by stage: its first unit among the rank's

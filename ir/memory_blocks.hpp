@@ -45,7 +45,7 @@ struct RankBlocks {
   std::vector<std::uint32_t> action;  // by tick: index of the action, the first of its batch
 };
 // Presumes a program whose operands are in range and whose dataflow is right. At level lane gathered parameters of
-// parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too; above, units share one buffer for each.
+// parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too, else units share a buffer: replicas.hpp.
 RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t rank);
 
 // What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace of

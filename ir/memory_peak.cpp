@@ -49,7 +49,7 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
       }
     }
   }
-  if (shared) of(MemoryKind::Parameters) += most_gathered;
+  if (!gathers_into_blocks(plan)) of(MemoryKind::Parameters) += most_gathered;
   if (shared) of(MemoryKind::Gradients) += most_reduced;
   for (const Program& program : plan.programs) {
     of(MemoryKind::Workspace) = std::max(of(MemoryKind::Workspace), workspace(plan, program, rank));

@@ -32,4 +32,10 @@ inline bool gathers_before_use(const Settings& settings) {
   return (parallel.zero == 1 || parallel.zero == 2) && parallel.gather == "forward";
 }
 
+// Whether gathered parameters of parallel.zero=3 have blocks of their own: at level lane, and before where some stay,
+// so that what is decided there counts them. Else units share one buffer.
+inline bool gathers_into_blocks(const Plan& plan) {
+  return plan.level >= Level::Lane || !plan.settings.parallel.resident.empty();
+}
+
 }  // namespace fem::ir

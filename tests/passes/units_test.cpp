@@ -161,6 +161,23 @@ TEST(Residents, AreGatheredOnceWhileTheBudgetLasts) {
   EXPECT_EQ(run("communication,units", four_microbatches("1")).programs, none.programs);
 }
 
+// What decides about memory before there are lanes (recompute that fits) counts residents: at GPipe's peak, between
+// forwards and backwards, all units are there.
+TEST(Residents, CountInTheForecastBeforeLanes) {
+  const auto gathered = [](const std::string& resident, const std::string& passes) {
+    const ir::Plan plan = run("communication,units" + passes, four_microbatches(resident));
+    const ir::MemoryPeak peak = ir::memory_peak(plan, plan.programs[0], 0);
+    const auto kind = static_cast<std::size_t>(ir::MemoryKind::Parameters);
+    return peak.persistent[kind] + peak.blocks[kind];
+  };
+  const ir::Plan plan = four_microbatches("");
+  const std::int64_t block = bytes_of(plan, ir::UnitKind::block);
+  const std::int64_t all = bytes_of(plan, ir::UnitKind::embedding) + 3 * block + bytes_of(plan, ir::UnitKind::head);
+  EXPECT_EQ(gathered("", ""), block);  // the buffer that units share
+  EXPECT_EQ(gathered("1GiB", ""), all);
+  EXPECT_EQ(gathered("1GiB", ",lanes,arena"), all);
+}
+
 // Of the units that are gathered most often the smallest come first; the larger one does not fit any more and is passed
 // over, the one after it fits.
 TEST(Residents, PassOverWhatDoesNotFit) {
