@@ -21,24 +21,41 @@ void sum_blocks(const float* blocks, std::size_t members, std::size_t stride, st
   }
 }
 
+// Never more than was asked for: the old scratch goes first, and a fresh vector has no spare capacity.
 float* grow(std::vector<float>& scratch, std::size_t count) {
-  if (scratch.size() < count) scratch.resize(count);
+  if (scratch.size() < count) {
+    scratch = {};
+    scratch.resize(count);
+  }
   return scratch.data();
 }
 
 }  // namespace
 
+std::size_t Communicator::scratch_bytes() const {
+  std::size_t elements = 0;
+  for (const std::vector<float>& scratch : scratch_) elements += scratch.size();
+  return elements * sizeof(float);
+}
+
+std::size_t Communicator::all_reduce_scratch(std::size_t members, std::size_t elements) {
+  return members == 1 ? 0 : members * std::max(std::min(kChunk, elements / members), elements % members);
+}
+
+std::size_t Communicator::reduce_scatter_scratch(std::size_t members, std::size_t elements) {
+  return members == 1 ? 0 : 2 * members * std::min(kChunk, elements / members);
+}
+
 void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
   const auto members = static_cast<std::size_t>(group_size(group));
   const auto own = static_cast<std::size_t>(group_rank(group));
   if (members == 1) return;
-  std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
+  float* const received = grow(scratch_[static_cast<std::size_t>(lane)], all_reduce_scratch(members, data.size()));
 
   std::size_t begin = 0;
   while (data.size() - begin >= members) {
     const std::size_t block = std::min(kChunk, (data.size() - begin) / members);
     float* part = data.data() + begin;
-    float* received = grow(scratch, members * block);
     all_to_all(group, part, received, block * sizeof(float), lane);
     sum_blocks(received, members, block, block, part + own * block);
     all_gather(group, part + own * block, part, block * sizeof(float), lane);
@@ -48,7 +65,6 @@ void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::La
   // Fewer elements than members are left: each member gets all of them from all, and sums them itself.
   const std::size_t left = data.size() - begin;
   if (left == 0) return;
-  float* received = grow(scratch, members * left);
   all_gather(group, data.data() + begin, received, left * sizeof(float), lane);
   sum_blocks(received, members, left, left, data.data() + begin);
 }
@@ -58,12 +74,11 @@ void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir
   const auto own = static_cast<std::size_t>(group_rank(group));
   check_equal_blocks(*this, group, data.size());
   if (members == 1) return;
-  std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
+  float* const received = grow(scratch_[static_cast<std::size_t>(lane)], reduce_scatter_scratch(members, data.size()));
 
   const std::size_t block = data.size() / members;
   for (std::size_t begin = 0; begin < block; begin += kChunk) {
     const std::size_t count = std::min(kChunk, block - begin);
-    float* received = grow(scratch, 2 * members * count);
     const float* sent = data.data();
     if (count != block) {  // a column of the blocks: pack it
       float* packed = received + members * count;
