@@ -6,6 +6,12 @@
 #include "executor/error.hpp"
 
 namespace fem::exec {
+namespace {
+
+// Elements of a tied embedding that two ranks add at a time: the scratch is twice as large.
+constexpr std::int64_t kTiedPiece = 1 << 20;
+
+}  // namespace
 
 Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool)
     : plan_(plan),
@@ -28,8 +34,10 @@ void Update::find_tied_copies() {
       std::vector<at::Tensor>& copies = unit.kind == ir::UnitKind::embedding ? embeddings_ : heads_;
       copies.push_back(unit.grads[static_cast<std::size_t>(param_position(unit.kind, "weight"))]);
     }
+  if (embeddings_.empty() == heads_.empty()) return;  // no copy on another rank
+  const at::Tensor& mine = embeddings_.empty() ? heads_.front() : embeddings_.front();
+  tied_scratch_ = at::empty({2 * std::min(mine.numel(), kTiedPiece)}, mine.options());
 }
-
 
 StageParameters& Update::stage(int stage) {
   StageParameters* mine = parameters_.find_stage(stage);
@@ -92,14 +100,21 @@ void Update::reduce_tied(int s) {
     sum.add_(heads_.front());
   } else {
     FEM_CHECK(comm_.group_size(ir::Group::tied) == 2, "the copies of a tied embedding are on two ranks");
-    if (!tied_scratch_.defined()) tied_scratch_ = at::empty({2, sum.size(0), sum.size(1)}, at::kFloat);
-    comm_.all_gather(ir::Group::tied, sum.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), sum.nbytes());
-    at::add_out(sum, tied_scratch_[0], tied_scratch_[1]);
+    sum_tied(sum.view({-1}));
   }
   // Two replicas of one copy hold the same bits by now.
   for (std::vector<at::Tensor>* copies : {&embeddings_, &heads_})
     for (at::Tensor& copy : *copies)
       if (!copy.is_same(sum)) copy.copy_(sum);
+}
+
+void Update::sum_tied(const at::Tensor& flat) {
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += kTiedPiece) {
+    const std::int64_t n = std::min(flat.numel() - begin, kTiedPiece);
+    at::Tensor piece = flat.narrow(0, begin, n);
+    comm_.all_gather(ir::Group::tied, piece.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), piece.nbytes());
+    at::add_out(piece, tied_scratch_.narrow(0, 0, n), tied_scratch_.narrow(0, n, n));
+  }
 }
 
 void Update::all_reduce(int s, int unit, ir::Group group) {

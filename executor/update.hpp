@@ -59,6 +59,7 @@ class Update {
  private:
   StageParameters& stage(int stage);
   void find_tied_copies();
+  void sum_tied(const at::Tensor& flat);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
   void keep_reduced(UnitParameters& unit);
@@ -71,7 +72,7 @@ class Update {
   GradNorm norm_;
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
   std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank
-  at::Tensor tied_scratch_;                         // fp32 [2, vocab, hidden], both copies' gradients in pipeline order
+  at::Tensor tied_scratch_;                         // fp32, a piece of both copies' gradients, in pipeline order
   bool tied_reduced_ = false;
   std::vector<bool> replicas_reduced_;  // by stage, where both replicas are on this rank
 };
