@@ -5,8 +5,9 @@
 
 namespace fem::exec {
 
-Activations::Activations(const ir::Plan& plan, int microbatches)
+Activations::Activations(const ir::Plan& plan, int microbatches, c10::Device device)
     : microbatches_(microbatches),
+      pool_(device),
       outputs_(plan.stages.size() * static_cast<std::size_t>(microbatches)),
       gradients_(outputs_.size()),
       units_(outputs_.size()) {

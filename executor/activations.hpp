@@ -26,8 +26,8 @@ struct UnitBlocks {
 // whether that was computed or received here, and likewise for gradients.
 class Activations {
  public:
-  // Slots for programs of up to `microbatches` microbatches, all empty.
-  Activations(const ir::Plan& plan, int microbatches);
+  // Slots for programs of up to `microbatches` microbatches, all empty; blocks come from the device's allocator.
+  Activations(const ir::Plan& plan, int microbatches, c10::Device device = c10::kCPU);
 
   // Flat index of (stage, microbatch); also the tag of its transfer.
   std::int64_t index(int stage, int microbatch) const { return std::int64_t{stage} * microbatches_ + microbatch; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "executor/units/formats.hpp"
+
 namespace fem::exec {
 namespace {
 
@@ -41,15 +43,17 @@ GradNorm::GradNorm(const ir::Plan& plan, ReplicaPlace replica)
 
 void GradNorm::add(const UnitParameters& unit, int piece) {
   const std::int64_t size = unit.elements / replica_.count;
-  const auto* values = unit.reduced.const_data_ptr<float>();
   each_part(unit.kind, ir::unit_dims(plan_.settings), piece * size, (piece + 1) * size,
             [&](std::int64_t param, std::int64_t, std::int64_t at, std::int64_t n) {
               const bool second_copy = plan_.settings.model.tied && unit.kind == ir::UnitKind::head &&
                                        ir::info(unit.kind).params[static_cast<std::size_t>(param)].name == "weight";
               if (second_copy) return;
               const auto slot = static_cast<std::size_t>(parameter_index(unit.unit, param));
-              mine_[static_cast<std::size_t>(piece) * slots_ + slot] =
-                  sum_of_squares({values + (at - unit.owned_begin), static_cast<std::size_t>(n)});
+              over_memory(unit.reduced, [&] {
+                const auto* values = in<float>(unit.reduced) + (at - unit.owned_begin);
+                mine_[static_cast<std::size_t>(piece) * slots_ + slot] =
+                    sum_of_squares({values, static_cast<std::size_t>(n)});
+              });
             });
 }
 

@@ -24,6 +24,7 @@ std::string ranks_text(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 std::uint64_t hash_microbatch(const Microbatch& batch) {
+  if (!batch.tokens.defined()) return 0;  // a dry run; where there are data, units refuse a batch without tokens
   const std::uint64_t hash = mix(mix(0xcbf29ce484222325ULL, batch.tokens), batch.targets);
   return hash == 0 ? 1 : hash;  // 0 means "not read here"
 }

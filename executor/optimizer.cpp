@@ -9,7 +9,7 @@ AdamW::AdamW(const ir::Settings& settings, StageParameters& stage)
     : beta1_(settings.optimizer.beta1),
       beta2_(settings.optimizer.beta2),
       eps_(settings.optimizer.eps),
-      count_(at::zeros({}, at::kFloat)),
+      count_(at::zeros({}, stage.units.at(0).master.options())),
       stage_(stage) {
   decayed_.weight_decay = settings.optimizer.weight_decay;
   for (UnitParameters& unit : stage.units)

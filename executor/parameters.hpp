@@ -74,8 +74,9 @@ std::int64_t parameter_slots(const ir::Settings& settings);  // number of those 
 // and the head's, with a buffer and an accumulator each, on every layout.
 class Parameters {
  public:
-  // Allocates; the values come from initialise() or from a checkpoint. Gradients and moments are zero.
-  Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica = {});
+  // Allocates; the values come from initialise() or from a checkpoint. Gradients and moments are zero. On Meta there
+  // are sizes alone.
+  Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica = {}, c10::Device device = c10::kCPU);
 
   // Values from the seed and the parameters' names alone, the same on every layout.
   void initialise(const ir::Settings& settings, std::uint64_t seed);
@@ -95,6 +96,7 @@ class Parameters {
   void poison(bool on) { poison_ = on; }
 
   ReplicaPlace replica() const { return replica_; }
+  c10::Device device() const { return device_; }
   std::span<StageParameters> stages() { return stages_; }
   std::span<const StageParameters> stages() const { return stages_; }
   StageParameters* find_stage(int stage);  // nullptr: not on this rank
@@ -102,10 +104,12 @@ class Parameters {
   const at::Tensor* find_weight(ir::UnitKind kind) const;
 
  private:
+  at::Tensor zeros(std::int64_t elements, at::ScalarType type) const;
   UnitParameters make_unit(const ir::Settings& settings, std::int64_t unit);
   at::Tensor shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type);
 
   ReplicaPlace replica_;
+  c10::Device device_;
   bool by_lane_;
   std::vector<StageParameters> stages_;
   at::Tensor gather_buffer_, grad_buffer_;  // that units share, as large as the largest of them; or undefined

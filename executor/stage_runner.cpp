@@ -23,11 +23,13 @@ StageRunner::StageRunner(const ir::Plan& plan, Parameters& parameters, const Par
 StageRunner::LocalUnit StageRunner::make_local(const ir::Settings& settings, UnitParameters& parameters,
                                                const ParallelContext& context) {
   const auto kind = ir::unit_kind(settings, parameters.unit);
+  if (kind == ir::UnitKind::block && !rotary_) rotary_.emplace(make_rotary(settings, parameters.compute.device()));
   const auto dims = ir::unit_dims(settings);
   const auto formats = ir::unit_formats(settings);
   const auto block = [&](ir::UnitBlock b) { return ir::block_bytes(kind, b, dims, formats); };
   const auto workspace = [&](ir::Phase p) { return ir::workspace_bytes(kind, p, dims, formats); };
-  return {make_unit(settings, parameters.unit, context, parameters.params, parameters.grads),
+  return {make_unit(settings, parameters.unit, context, parameters.params, parameters.grads,
+                    rotary_ ? &*rotary_ : nullptr),
           ir::saved_w_is_cheap(kind),
           block(ir::UnitBlock::saved_b),
           block(ir::UnitBlock::saved_w),

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/activations.hpp"
 #include "executor/metrics.hpp"
 #include "executor/parameters.hpp"
+#include "executor/units/rotary.hpp"
 #include "executor/units/unit.hpp"
 #include "ir/plan.hpp"
 
@@ -72,6 +74,7 @@ class StageRunner {
   Block take_input(const Local& here, int stage, int m, int unit);
 
   Activations& activations_;
+  std::optional<Rotary> rotary_;  // of all blocks
   std::vector<std::unique_ptr<Local>> local_;  // by stage; null where another rank runs it
 };
 

@@ -26,7 +26,7 @@ class BlockRecorder {
  public:
   explicit BlockRecorder(const Recording& r)
       : r_(r), d_(r.memory.dims()), eps_(r.settings.model.norm_eps),
-        rotary_(d_.seq_len, d_.head_dim, r.settings.model.rope_theta) {}
+        rotary_(r.rotary ? *r.rotary : make_rotary(r.settings, r.params[0].device())) {}
 
   // x -> mid, with what lies between: q, k, v, the attention and the statistics of the norm.
   void attention_half(Sequence& s) const {

@@ -1,4 +1,4 @@
-// From tensors to the typed pointers of loops.hpp.
+// From tensors to their memory: the typed pointers of loops.hpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,13 @@ void by_format(at::ScalarType format, Visit visit) {
   } else {
     visit(static_cast<c10::BFloat16*>(nullptr));
   }
+}
+
+// Runs own code over the memory of tensors. On the Meta device of a dry run, told by `t`, there is none and nothing is
+// done; LibTorch's operators see to that by themselves. All own code that follows a tensor's address runs in here.
+template <class Body>
+void over_memory(const at::Tensor& t, Body body) {
+  if (!t.is_meta()) body();
 }
 
 // Contiguous tensors only; the address is read at each call, since windows move.

@@ -40,7 +40,9 @@ void record_head(const Recording& r) {
                                  r.memory.saved(slot::targets, {d.tokens}), r.memory.saved(slot::lse, {d.tokens}),
                                  ir::cross_entropy_rows(d)};
   for (auto* s : {&r.phases.forward, &r.phases.recompute}) {
-    s->add([call = &r.call, targets = loss.targets] { take_targets(call->batch->targets, targets); });
+    s->add([call = &r.call, targets = loss.targets] {
+      over_memory(targets, [&] { take_targets(call->batch->targets, targets); });
+    });
     rms_norm_statistics(*s, x, r.settings.model.norm_eps, rstd);
     {
       const auto frame = s->frame();

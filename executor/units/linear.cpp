@@ -93,7 +93,7 @@ void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outpu
         if (first) {
           sum.copy_(product);
         } else {
-          loops::add(out<float>(sum), in<c10::BFloat16>(product), sum.numel());
+          over_memory(sum, [&] { loops::add(out<float>(sum), in<c10::BFloat16>(product), sum.numel()); });
         }
       });
     } else {
@@ -116,7 +116,7 @@ void Linear::backward_weight(Sequence& s, at::Tensor dw, const at::Tensor& dy, c
   if (direct_bf16(dy)) {
     s.add([dw, dyt = dy.t(), x, product = s.scratch(dw.sizes(), dy.scalar_type())]() mutable {
       at::mm_out(product, dyt, x);
-      loops::add(out<float>(dw), in<c10::BFloat16>(product), dw.numel());
+      over_memory(dw, [&] { loops::add(out<float>(dw), in<c10::BFloat16>(product), dw.numel()); });
     });
     return;
   }

@@ -12,6 +12,7 @@ struct Recording {
   const UnitMemory& memory;
   std::span<const at::Tensor> params, grads;
   Linear linear;
+  const Rotary* rotary;  // of all blocks; null: a block makes its own
   UnitCall& call;
   UnitPhases& phases;
 };

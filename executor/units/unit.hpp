@@ -24,6 +24,8 @@ struct ParallelContext {
   int dp_rank = 0, cp_rank = 0, tp_rank = 0, ep_rank = 0;
 };
 
+class Rotary;
+
 // Tokens of one microbatch, both int64 [micro, seq_len]. A target of -100 is ignored.
 struct Microbatch {
   at::Tensor tokens, targets;
@@ -51,9 +53,9 @@ struct UnitCall {
   LossSum loss;
 };
 
-// Bound once to its parameters, with all views made; then called many times, for any microbatch, without allocating
-// (flash attention, reductions and oneDNN products allocate inside their call: executor/units/README.md). Not for two
-// threads at once.
+// Bound once to its parameters, on their device, with all views made; then called many times, for any microbatch,
+// without allocating (flash attention, reductions and oneDNN products allocate inside their call:
+// executor/units/README.md). Not for two threads at once.
 //
 // Activations are [micro, seq_len, hidden] in the compute format; parameters are in the compute format, in the order of
 // ir/units.def; gradients are fp32 accumulators of the parameters' shapes, to which backward_weight adds.
@@ -62,7 +64,7 @@ class Unit {
  public:
   // See make_unit. The arithmetic is chosen apart from the machine only in tests.
   Unit(const ir::Settings& settings, std::int64_t unit, std::span<const at::Tensor> params,
-       std::span<const at::Tensor> grads, Arithmetic arithmetic);
+       std::span<const at::Tensor> grads, Arithmetic arithmetic, const Rotary* rotary = nullptr);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -92,7 +94,10 @@ class Unit {
 };
 
 // The unit with index `unit` of the model (0: embedding, layers + 1: head), on these parameters and gradients.
+// `rotary`: the model's, on the device of the parameters, whose tables all blocks of a rank can share; without it a
+// block has its own.
 std::unique_ptr<Unit> make_unit(const ir::Settings& settings, std::int64_t unit, const ParallelContext& context,
-                                std::span<const at::Tensor> params, std::span<const at::Tensor> grads);
+                                std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
+                                const Rotary* rotary = nullptr);
 
 }  // namespace fem::exec
