@@ -92,7 +92,8 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
       comm_(comm),
       here_(topology.coordinates(comm.rank())),
       pipeline_(topology.members(ir::Group::pp, comm.rank())),
-      activations_(plan, most_microbatches(plan)),
+      dry_(parameters.device().is_meta()),
+      activations_(plan, most_microbatches(plan), parameters.device()),
       stages_(plan, parameters, make_context(plan.settings, here_, comm), activations_),
       update_(plan, parameters, comm, activations_.pool()),
       progress_(progress),
@@ -273,6 +274,7 @@ void Interpreter::reduce_loss(Run& run) {
   StepResult& result = run.result;
   const bool stop = run.input.stop && run.input.stop->load(std::memory_order_relaxed);
   result.metrics = run.losses.reduce(comm_, run.input.step, norm_bits_, stop);
+  if (dry_) return;  // no numbers: every step counts as finite
   if (result.metrics.tokens == 0) {
     result.problem = "no valid target in the whole batch";
   } else if (!std::isfinite(result.metrics.loss_sum)) {

@@ -48,7 +48,8 @@ struct BatchTime {
 class Interpreter {
  public:
   // Prepares all programs of the plan for the pipeline coordinate of `comm.rank()`. Throws ExecutionError for an action
-  // that this version does not execute. All references must outlive the interpreter.
+  // that this version does not execute. With parameters on Meta it is a dry run: the same actions, no numbers, no
+  // batches. All references must outlive the interpreter.
   Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
               Progress& progress, LaneMode lanes = LaneMode::Threads);
 
@@ -91,6 +92,7 @@ class Interpreter {
   Communicator& comm_;
   Coordinates here_;
   std::vector<int> pipeline_;  // global rank by pp coordinate
+  bool dry_;                   // on the Meta device
   Activations activations_;
   StageRunner stages_;
   Update update_;

@@ -119,10 +119,7 @@ void Trainer::evaluate(std::int64_t steps_done) {
 }
 
 void Trainer::report_memory() {
-  RankMemory memory = measure(parameters_);
-  memory.workspace = interpreter_.pool().workspace_bytes();
-  memory.blocks = interpreter_.pool().allocated() - memory.workspace;
-  memory.allocator_peak = allocations_.counter().peak.load();
+  const RankMemory memory = measure(parameters_, interpreter_.pool(), comm_, allocations_.counter());
   write_memory_report(options_.memory, memory, topology_, comm_);
 }
 
