@@ -76,6 +76,22 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
   return text;
 }
 
+// The most that LibTorch allocates inside an action of the rank, beside what is planned.
+std::int64_t hidden_bytes(const ir::Plan& plan, std::size_t rank) {
+  const auto dims = ir::unit_dims(plan.settings);
+  const auto formats = ir::unit_formats(plan.settings);
+  std::int64_t most = 0;
+  for (const ir::Stage& stage : plan.stages) {
+    if (static_cast<std::size_t>(stage.pp) != rank) continue;
+    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
+      for (const auto phase : {ir::Phase::forward, ir::Phase::backward_input, ir::Phase::backward_weight}) {
+        most = std::max(most, ir::hidden_bytes(ir::unit_kind(plan.settings, u), phase, dims, formats));
+      }
+    }
+  }
+  return most;
+}
+
 Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<MemoryPeak>& peaks) {
   Json ranks = Json::array();
   for (std::size_t r = 0; r < peaks.size(); ++r) {
@@ -102,6 +118,7 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"pool_bytes", peaks[r].pool},
                      {"arena_bytes", peaks[r].arena},
                      {"gaps_bytes", peaks[r].gaps()},
+                     {"hidden_bytes", hidden_bytes(plan, r)},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};
