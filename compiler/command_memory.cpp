@@ -7,6 +7,7 @@
 
 #include "compiler/command_support.hpp"
 #include "compiler/forecast.hpp"
+#include "ir/beside_blocks.hpp"
 #include "ir/memory_blocks.hpp"
 
 namespace fem::compiler {
@@ -73,23 +74,9 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
     text += fmt::format("  blocks alive {}, held by free lists of equal sizes {}: {} more\n", bytes(peak.live),
                         bytes(peak.pool), bytes(peak.pool - peak.live));
   }
+  text += fmt::format("  beside them: constants {}, inside LibTorch's operators on a CPU up to {}\n",
+                      bytes(ir::constant_bytes(plan, rank)), bytes(ir::hidden_bytes(plan, rank)));
   return text;
-}
-
-// The most that LibTorch allocates inside an action of the rank, beside what is planned.
-std::int64_t hidden_bytes(const ir::Plan& plan, std::size_t rank) {
-  const auto dims = ir::unit_dims(plan.settings);
-  const auto formats = ir::unit_formats(plan.settings);
-  std::int64_t most = 0;
-  for (const ir::Stage& stage : plan.stages) {
-    if (static_cast<std::size_t>(stage.pp) != rank) continue;
-    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
-      for (const auto phase : {ir::Phase::forward, ir::Phase::backward_input, ir::Phase::backward_weight}) {
-        most = std::max(most, ir::hidden_bytes(ir::unit_kind(plan.settings, u), phase, dims, formats));
-      }
-    }
-  }
-  return most;
 }
 
 Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<MemoryPeak>& peaks) {
@@ -118,7 +105,8 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"pool_bytes", peaks[r].pool},
                      {"arena_bytes", peaks[r].arena},
                      {"gaps_bytes", peaks[r].gaps()},
-                     {"hidden_bytes", hidden_bytes(plan, r)},
+                     {"constant_bytes", ir::constant_bytes(plan, r)},
+                     {"hidden_bytes", ir::hidden_bytes(plan, r)},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};

@@ -67,8 +67,8 @@ class SizeAllocator final : public c10::Allocator {
     const std::unique_ptr<Header> held(static_cast<Header*>(context));
     if (held && held->counter) held->counter->add(-static_cast<std::int64_t>(held->bytes));
   }
-  // Addresses from here on are beyond what processors translate: following one ends the process at once.
-  std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 60};
+  // From here on no system has memory: following an address ends the process at once.
+  std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 54};
 };
 
 MemoryCounter& new_counter() {

@@ -4,14 +4,9 @@
 #include <ATen/ops/empty.h>
 
 #include "executor/error.hpp"
+#include "ir/beside_blocks.hpp"
 
 namespace fem::exec {
-namespace {
-
-// Elements of a tied embedding that two ranks add at a time: the scratch is twice as large.
-constexpr std::int64_t kTiedPiece = 1 << 20;
-
-}  // namespace
 
 Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool)
     : plan_(plan),
@@ -36,7 +31,7 @@ void Update::find_tied_copies() {
     }
   if (embeddings_.empty() == heads_.empty()) return;  // no copy on another rank
   const at::Tensor& mine = embeddings_.empty() ? heads_.front() : embeddings_.front();
-  tied_scratch_ = at::empty({2 * std::min(mine.numel(), kTiedPiece)}, mine.options());
+  tied_scratch_ = at::empty({2 * std::min(mine.numel(), ir::kTiedPiece)}, mine.options());
 }
 
 StageParameters& Update::stage(int stage) {
@@ -109,8 +104,8 @@ void Update::reduce_tied(int s) {
 }
 
 void Update::sum_tied(const at::Tensor& flat) {
-  for (std::int64_t begin = 0; begin < flat.numel(); begin += kTiedPiece) {
-    const std::int64_t n = std::min(flat.numel() - begin, kTiedPiece);
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += ir::kTiedPiece) {
+    const std::int64_t n = std::min(flat.numel() - begin, ir::kTiedPiece);
     at::Tensor piece = flat.narrow(0, begin, n);
     comm_.all_gather(ir::Group::tied, piece.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), piece.nbytes());
     at::add_out(piece, tied_scratch_.narrow(0, 0, n), tied_scratch_.narrow(0, n, n));

@@ -14,6 +14,7 @@
 #include "executor/interpreter.hpp"
 #include "executor/meta_operators.hpp"
 #include "executor/world.hpp"
+#include "ir/beside_blocks.hpp"
 #include "tests/executor/support.hpp"
 
 namespace fem::exec {
@@ -151,7 +152,9 @@ TEST(DryRun, LaterStepsHoldNoMoreThanTheFirst) {
     const MemoryCounter& counter = allocations.counter();
     {
       Parameters parameters(plan, 0, {0, 2}, c10::kMeta);
+      const std::int64_t state = counter.now.load();
       Interpreter interpreter(plan, topology, comm, parameters, comm.progress());
+      EXPECT_EQ(counter.now.load() - state, ir::constant_bytes(plan, 0));
       const StepResult first = interpreter.run(*plan.find("train"), {.step = 1, .update = 1});
       EXPECT_TRUE(first.finite) << "a step without numbers runs to its end, the optimizer included";
       const std::int64_t held = counter.now.load();
