@@ -56,6 +56,24 @@ class DryRun(EndToEnd):
         for schedule in ("1f1b", "zb_v"):  # copies on two ranks, and on one
             self.check("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}", "model.tied=true", micro=1)
 
+    def test_lanes_in_an_arena(self):
+        for schedule, zero in itertools.product(("1f1b", "zb_v"), range(4)):
+            plan = self.plan("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}", f"parallel.zero={zero}",
+                             "overlap.lanes=true", f"parallel.reduce={('step', 'microbatch')[zero >= 2]}")
+            train, evaluation, ran = self.forecast(plan), self.forecast(plan, "eval"), self.measurement(plan)
+            for rank in self.dry(plan):
+                with self.subTest(schedule=schedule, zero=zero, pp=rank["pp"]):
+                    said = train[rank["pp"]]
+                    arena = max(said["arena_bytes"], evaluation[rank["pp"]]["arena_bytes"])
+                    self.assertEqual(rank["blocks_bytes"], arena)
+                    for kind in STATE:
+                        self.assertEqual(rank[f"{kind}_bytes"], said["persistent"][f"{kind}_bytes"], kind)
+                    planned = sum(said["persistent"].values()) + arena + said["constant_bytes"]
+                    self.assertGreater(rank["allocator_peak_bytes"], planned)
+                    self.assertLessEqual(rank["allocator_peak_bytes"], planned + said["hidden_bytes"])
+                    measured = next(r for r in ran if r["pp"] == rank["pp"] and r["dp"] == 0)
+                    self.assertEqual([rank[size] for size in SIZES], [measured[size] for size in SIZES])
+
     def test_a_dry_run_takes_what_a_run_takes(self):
         for settings in ((), ("precision.compute=bf16", "parallel.zero=1"),
                          ("schedule.name=zb_v", "parallel.zero=3", "memory.recompute=full"),
