@@ -37,7 +37,8 @@ StageParameters& Update::stage(int stage) {
   return *mine;
 }
 
-void Update::begin_step() {
+void Update::begin_step(double loss_scale) {
+  loss_scale_ = loss_scale;
   tied_reduced_ = false;
   replicas_reduced_.assign(replicas_reduced_.size(), false);
   for (StageParameters& mine : parameters_.stages())
@@ -151,14 +152,14 @@ void Update::reshard(int s, int unit) {
 }
 
 double Update::grad_norm(std::int64_t tokens) {
-  const double norm = norm_(parameters_, comm_);
+  const double norm = norm_(parameters_, comm_) / loss_scale_;
   return tokens > 0 ? norm / static_cast<double>(tokens) : 0.0;
 }
 
-std::string Update::not_finite() const { return norm_.not_finite(); }
+std::string Update::not_finite(const Topology& topology) const { return norm_.not_finite(topology); }
 
 void Update::clip(int s, double norm, std::int64_t tokens) {
-  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm);
+  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm) / loss_scale_;
   for (UnitParameters& unit : stage(s).units) unit.reduced.mul_(scale);
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
 
 #include "executor/units/formats.hpp"
 #include "executor/units/loops.hpp"
@@ -19,10 +20,16 @@ struct Widened {
   at::Tensor source, wide;
 };
 
+// sum += x, sum fp32.
+void add(const at::Tensor& sum, const at::Tensor& x) {
+  by_format(x.scalar_type(), [&]<class T>(T*) { loops::add(out<float>(sum), in<T>(x), sum.numel()); });
+}
+
 }  // namespace
 
 Arithmetic choose_arithmetic(at::ScalarType compute) {
   if (compute == at::kFloat) return Arithmetic::Direct;
+  if (compute == at::kHalf) return Arithmetic::ThroughFloat32;
   static const auto supported = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
                                     .typed<bool()>();
@@ -33,7 +40,7 @@ bool Linear::widen(const at::Tensor& t) const {
   return arithmetic_ == Arithmetic::ThroughFloat32 && t.scalar_type() != at::kFloat;
 }
 
-bool Linear::direct_bf16(const at::Tensor& t) const {
+bool Linear::direct_narrow(const at::Tensor& t) const {
   return arithmetic_ == Arithmetic::Direct && t.scalar_type() != at::kFloat;
 }
 
@@ -87,13 +94,13 @@ void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outpu
   bool first = true;
   for (const auto& [dy, w] : outputs) {
     const auto frame = s.frame();
-    if (direct_bf16(dy)) {
+    if (direct_narrow(dy)) {
       s.add([dy = dy, w = w, sum, first, product = s.scratch(sum.sizes(), dy.scalar_type())]() mutable {
         at::mm_out(product, dy, w);
         if (first) {
           sum.copy_(product);
         } else {
-          loops::add(out<float>(sum), in<c10::BFloat16>(product), sum.numel());
+          add(sum, product);
         }
       });
     } else {
@@ -113,10 +120,10 @@ void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outpu
 
 void Linear::backward_weight(Sequence& s, at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) const {
   const auto frame = s.frame();
-  if (direct_bf16(dy)) {
+  if (direct_narrow(dy)) {
     s.add([dw, dyt = dy.t(), x, product = s.scratch(dw.sizes(), dy.scalar_type())]() mutable {
       at::mm_out(product, dyt, x);
-      loops::add(out<float>(dw), in<c10::BFloat16>(product), dw.numel());
+      add(dw, product);
     });
     return;
   }

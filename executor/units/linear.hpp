@@ -36,7 +36,7 @@ class Linear {
 
  private:
   bool widen(const at::Tensor& t) const;
-  bool direct_bf16(const at::Tensor& t) const;
+  bool direct_narrow(const at::Tensor& t) const;
   Arithmetic arithmetic_;
 };
 

@@ -34,28 +34,32 @@ void Unit::forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss
   const NoAutograd no_autograd;
   memory_.place(at);
   call_.batch = &batch;
+  call_.context = context;
   phases_.forward.run();
   if (kind_ != ir::UnitKind::head) return;
   loss->loss += call_.loss.loss;
   loss->tokens += call_.loss.tokens;
 }
 
-void Unit::recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what) {
+void Unit::recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
   call_.batch = &batch;
+  call_.context = context;
   (what == Recompute::everything ? phases_.recompute : phases_.recompute_cheap).run();
 }
 
-void Unit::backward_input(const UnitBuffers& at) {
+void Unit::backward_input(const UnitBuffers& at, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
+  call_.context = context;
   phases_.backward_input.run();
 }
 
-void Unit::backward_weight(const UnitBuffers& at) {
+void Unit::backward_weight(const UnitBuffers& at, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
+  call_.context = context;
   phases_.backward_weight.run();
 }
 

@@ -40,7 +40,7 @@ bool fixed_on_resume(const ir::SettingInfo& row) {
   return row.section == "data" && row.key == "seed";
 }
 
-// What may change, and changes the numbers.
+// What may change, and changes the numbers. The loss scale does not begin anew.
 bool worth_a_warning(const ir::SettingInfo& row) {
   return row.section == "optimizer" || row.section == "precision" || (row.section == "run" && row.key == "steps");
 }

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
          std::string(kGood) + "run:\n  colour: 2\n",
          {},
          "run.yaml:11:3: error: unknown key 'colour' in section run; valid: steps, seed, eval_interval, eval_steps, "
-         "log_interval\n    colour: 2\n    ^\n"},
+         "log_interval, skip_limit\n    colour: 2\n    ^\n"},
         {"key twice",
          "model: {layers: 4, layers: 8}\n",
          {},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"not a choice",
          std::string(kGood) + "precision: {compute: bf61}\n",
          {},
-         "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16, did you mean 'bf16'?\n"
+         "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16|fp16, did you mean 'bf16'?\n"
          "  precision: {compute: bf61}\n                       ^\n"},
         {"not a truth value",
          std::string(kGood) + "",

@@ -33,7 +33,7 @@ class OneThread : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
-at::ScalarType compute_of(const Shape& s) { return std::string_view(s.compute) == "bf16" ? at::kBFloat16 : at::kFloat; }
+at::ScalarType compute_of(const Shape& s) { return compute_type(settings_of(s)); }
 
 at::Tensor norm(const at::Tensor& x, const at::Tensor& w, double eps) {
   return x * at::rsqrt((x * x).mean(-1, true) + eps) * w;
@@ -50,7 +50,8 @@ at::Tensor rotate(const at::Tensor& x, double theta) {
   return x * both.cos() + turned * both.sin();
 }
 
-at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p, const at::Tensor& x) {
+at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p, const at::Tensor& x,
+                 const CallContext& context) {
   const auto eps = settings.model.norm_eps, theta = settings.model.rope_theta;
   const auto heads = [&](const at::Tensor& t, std::int64_t n) {
     return t.view({s.micro, s.seq_len, n, s.head_dim}).transpose(1, 2);
@@ -115,7 +116,7 @@ Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed) {
   return in;
 }
 
-Results reference(const Shape& shape, std::int64_t unit, const Inputs& in) {
+Results reference(const Shape& shape, std::int64_t unit, const Inputs& in, const CallContext& context) {
   const auto settings = settings_of(shape);
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).detach().clone().requires_grad_(true); };
   Tensors params;

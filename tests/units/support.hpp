@@ -78,7 +78,8 @@ struct Results {
   Tensors saved, work;  // copies, as they were after forward and backward_input
 };
 Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, std::int64_t shift = 0);
-Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic);
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic,
+                 const CallContext& context = {});
 
 // Zero accumulators of the parameters' shapes.
 Tensors zero_grads(const Inputs& in);
