@@ -15,6 +15,7 @@ Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm,
       pool_(pool),
       norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
+      bf16_(plan.settings.precision.reduce == "bf16"),
       replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
     optimizers_[static_cast<std::size_t>(mine.stage)] = std::make_unique<AdamW>(plan.settings, mine);
@@ -105,7 +106,12 @@ void Update::reduce_tied(int s) {
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    const std::span values(mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel()));
+    if (bf16_) {
+      comm_.all_reduce_sum_bf16(group, values);
+    } else {
+      comm_.all_reduce_sum(group, values);
+    }
     keep_reduced(mine);
   });
 }
@@ -113,7 +119,12 @@ void Update::all_reduce(int s, int unit, ir::Group group) {
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
-    comm_.reduce_scatter_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    const std::span values(mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel()));
+    if (bf16_) {
+      comm_.reduce_scatter_sum_bf16(group, values);
+    } else {
+      comm_.reduce_scatter_sum(group, values);
+    }
     keep_reduced(mine);
   });
 }

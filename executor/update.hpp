@@ -72,6 +72,7 @@ class Update {
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
   std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank
   at::Tensor tied_scratch_;                         // fp32 [2, vocab, hidden], both copies' gradients in pipeline order
+  bool bf16_;                                       // replicas send gradients in bf16
   double loss_scale_ = 1;                           // of this step
   bool tied_reduced_ = false;
   std::vector<bool> replicas_reduced_;  // by stage, where both replicas are on this rank

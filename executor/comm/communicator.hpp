@@ -66,6 +66,12 @@ class Communicator {
   // `data` holds group_size equal blocks; block group_rank ends with the sum, the others are left undefined.
   virtual void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
 
+  // The same sums of values that each member rounds to bf16, its own included: who sums an element does not show in it.
+  // bf16 goes to the member that sums, in fp32; all_reduce_sum_bf16 sends the sums on in fp32. A group of one member
+  // sends nothing, and leaves the data as they are.
+  virtual void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+  virtual void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+
   // Marks this rank as failed and tells the others why. Never throws.
   virtual void fail(const std::string& reason) noexcept = 0;
 

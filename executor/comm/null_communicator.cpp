@@ -44,6 +44,13 @@ class NullCommunicator final : public Communicator {
     check_equal_blocks(*this, group, data.size());
   }
 
+  void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    all_reduce_sum(group, data, lane);
+  }
+  void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    reduce_scatter_sum(group, data, lane);
+  }
+
   void fail(const std::string&) noexcept override { failed_.store(true); }
 
  private:

@@ -1,11 +1,12 @@
-"""fp16 with its loss scale and skipped steps, through the two binaries."""
+"""fp16 with its loss scale, skipped steps, and gradients sent in bf16, through the two binaries."""
 import json
+import subprocess
 import unittest
 from pathlib import Path
 
 import numpy as np
 
-from harness import HAVE_MPI, EndToEnd
+from harness import BIN, HAVE_MPI, EndToEnd
 
 
 class LossScale(EndToEnd):
@@ -123,7 +124,8 @@ class SkipLimit(EndToEnd):
                                                                "nearest are 512 and 1024"),
                                  ("precision.loss_scale=0", "precision.loss_scale = 0 must be between 1 and"),
                                  ("precision.loss_scale_interval=0", "must be at least 1"),
-                                 ("run.skip_limit=0", "run.skip_limit = 0 must be at least 1")):
+                                 ("run.skip_limit=0", "run.skip_limit = 0 must be at least 1"),
+                                 ("precision.reduce=fp16", "'fp16' is not one of fp32|bf16")):
             with self.subTest(setting=setting):
                 done = self.femc_plan(setting)
                 self.assertEqual(done.returncode, 1, done.stderr)
@@ -131,6 +133,53 @@ class SkipLimit(EndToEnd):
         done = self.femrun(self.plan(), "--set", "precision.loss_scale=1000")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("precision.loss_scale is 1000, must be a power of two between 1 and 1099511627776", done.stderr)
+
+
+class Payload(EndToEnd):
+    """precision.reduce=bf16: half the bytes to the rank that sums, which sums in fp32."""
+    BF16 = ("parallel.pp=2", "parallel.dp=2", "precision.reduce=bf16")
+
+    def test_zero_stages_have_the_same_bits(self):
+        for reduce in ("step", "microbatch"):
+            layout = (*self.BF16, f"parallel.reduce={reduce}")
+            whole = self.train(self.plan(*layout))
+            for zero in (1, 2, 3):
+                with self.subTest(zero=zero, reduce=reduce):
+                    self.assert_same(self.train(self.plan(*layout, f"parallel.zero={zero}"), "--poison"), whole)
+
+    @unittest.skipUnless(HAVE_MPI, "no mpirun")
+    def test_threads_and_processes_have_the_same_bits(self):
+        for zero in (0, 2):
+            plan = self.plan(*self.BF16, f"parallel.zero={zero}")
+            with self.subTest(zero=zero):
+                self.assert_same(self.train(plan, "--backend", "mpi"), self.train(plan))
+
+    def test_it_stays_near_fp32(self):
+        """Rounding changes a gradient by at most 2^-9 of itself, and so its norm; the first loss comes before it."""
+        for layout in (("parallel.dp=4",), ("parallel.pp=2", "parallel.dp=2", "model.tied=true"),
+                       ("parallel.dp=2", "precision.compute=fp16")):
+            with self.subTest(layout=layout):
+                wide = self.train(self.plan(*layout), "--steps", "20")
+                narrow = self.train(self.plan(*layout, "precision.reduce=bf16"), "--steps", "20")
+                self.assertEqual(narrow.losses[0], wide.losses[0])
+                self.assertNotEqual(narrow.norms[0], wide.norms[0])
+                np.testing.assert_allclose(narrow.norms[0], wide.norms[0], rtol=2 ** -9)
+                np.testing.assert_allclose(narrow.losses, wide.losses, rtol=2e-3)
+
+    def test_one_replica_sends_nothing(self):
+        self.assert_same(self.train(self.plan("precision.reduce=bf16")), self.train(self.plan()))
+
+    def test_the_forecast_counts_the_bytes(self):
+        """Of 4 bytes there and 4 back, an all-reduce keeps 2 and 4; a reduce-scatter 2 of 4, the gather after it is not
+        of gradients."""
+        def sent(*settings):
+            plan = self.plan("parallel.dp=2", *settings)
+            done = subprocess.run([BIN / "femc", "simulate", plan, "--json"], capture_output=True, text=True,
+                                  timeout=60, check=True)
+            return json.loads(done.stdout)["traffic"]["collectives"]["in_node_bytes"]
+        self.assertAlmostEqual(sent("precision.reduce=bf16") / sent(), 0.75, delta=0.01)
+        wide, narrow = sent("parallel.zero=3"), sent("parallel.zero=3", "precision.reduce=bf16")
+        self.assertLess(narrow, wide)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// Whole runs in one process: fp16 with its loss scale.
+// Whole runs in one process: fp16 with its loss scale, gradients sent in bf16.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,6 +140,37 @@ TEST(SkipLimit, IsASettingThatHoldsInEveryFormat) {
       EXPECT_EQ(what.find("loss scale") != std::string::npos, std::string_view(compute) == "fp16") << what;
     }
   }
+}
+
+ir::Settings bf16_payload(int pp, int dp) {
+  ir::Settings settings = small_settings();
+  settings.parallel.pp = pp;
+  settings.parallel.dp = dp;
+  settings.precision.reduce = "bf16";
+  return settings;
+}
+
+// One member sends nothing. More change each gradient by at most 2^-9 of itself; AdamW's steps follow its sign, so that
+// three steps of losses stay within a thousandth.
+TEST(Bf16Payload, IsThatOfTheWireAlone) {
+  ir::Settings settings = bf16_payload(2, 1);
+  const Outcome one = train(make_plan(settings));
+  settings.precision.reduce = "fp32";
+  expect_same(one, train(make_plan(settings)));
+
+  const Outcome four = train(make_plan(bf16_payload(1, 4)));
+  settings.parallel.pp = 1;
+  settings.parallel.dp = 4;
+  const Outcome wide = train(make_plan(settings));
+  EXPECT_EQ(four.losses[0], wide.losses[0]);
+  EXPECT_NE(four.norms[0], wide.norms[0]);
+  EXPECT_LE(relative_error(four.norms[0], wide.norms[0]), 0x1p-9);
+  expect_close(four, wide, 1e-3);
+}
+
+TEST(Bf16Payload, TheBitsDoNotDependOnPp) {
+  const Outcome one = train(make_plan(bf16_payload(1, 2)));
+  for (int pp : {2, 4}) expect_same(train(make_plan(bf16_payload(pp, 2))), one);
 }
 
 }  // namespace
