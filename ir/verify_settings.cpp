@@ -38,6 +38,7 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"model", "norm_eps", 0, kNoLimit},
     {"model", "rope_theta", kAboveZero, kNoLimit},
     {"model", "init_std", 0, kNoLimit},
+    {"model", "dropout", 0, kBelowOne},
     {"parallel", "pp", 1, kMostRanks},
     {"parallel", "dp", 1, kMostRanks},
     {"parallel", "tp", 1, kMostRanks},

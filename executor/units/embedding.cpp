@@ -39,22 +39,30 @@ void record_embedding(const Recording& r) {
       check_tokens(call->batch->tokens, d);
       std::memcpy(out<std::int64_t>(tokens), in<std::int64_t>(call->batch->tokens), tokens.nbytes());
     });
-  r.phases.forward.add([tokens, weight, y = r.memory.y()] {
+  const Dropout dropout = make_dropout(r, DropoutPlace::embedding);
+  r.phases.forward.add([tokens, weight, y = r.memory.y(), dropout] {
     const auto row = static_cast<std::size_t>(weight.size(1)) * weight.itemsize();
     const auto* ids = in<std::int64_t>(tokens);
     for (std::int64_t t = 0; t < tokens.numel(); ++t)
       std::memcpy(out<std::byte>(y) + static_cast<std::size_t>(t) * row,
                   in<std::byte>(weight) + static_cast<std::size_t>(ids[t]) * row, row);
+    dropout.apply(y, y);
   });
 
   const auto kept = r.memory.work(work_slot::tokens, {d.tokens});
   const auto dy = r.memory.work(work_slot::grad_output, {d.tokens, d.hidden});
   by_format(r.memory.compute(), [&]<class T>(T*) {
-    r.phases.backward_weight.add([kept, dy, grad] {
+    r.phases.backward_weight.add([kept, dy, grad, dropout] {
       const auto hidden = dy.size(1);
       const auto* ids = in<std::int64_t>(kept);
-      for (std::int64_t t = 0; t < kept.numel(); ++t)
-        loops::add(out<float>(grad) + ids[t] * hidden, in<T>(dy) + t * hidden, hidden);
+      for (std::int64_t t = 0; t < kept.numel(); ++t) {
+        float* row = out<float>(grad) + ids[t] * hidden;
+        if (dropout.active()) {
+          dropout.add_row(row, in<T>(dy) + t * hidden, t * hidden, hidden);
+        } else {
+          loops::add(row, in<T>(dy) + t * hidden, hidden);
+        }
+      }
     });
   });
 }

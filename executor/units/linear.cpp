@@ -60,18 +60,30 @@ void Linear::forward(Sequence& s, const at::Tensor& x, const at::Tensor& w, at::
 }
 
 void Linear::forward_add(Sequence& s, const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
-                         at::Tensor y) const {
+                         const Dropout& dropout, at::Tensor y) const {
   if (!widen(x)) {
-    s.add([residual, x, wt = w.t(), y]() mutable { at::addmm_out(y, residual, x, wt); });
+    s.add([residual, x, wt = w.t(), y, dropout]() mutable {
+      if (!dropout.active()) {
+        at::addmm_out(y, residual, x, wt);
+      } else {
+        at::mm_out(y, x, wt);
+        dropout.add(residual, y, y);
+      }
+    });
     return;
   }
   const auto frame = s.frame();
   const Widened x32(s, x), w32(s, w), y32(s, y);
-  s.add([residual, x32, w32, wt = w32.wide.t(), y, product = y32.wide]() mutable {
+  s.add([residual, x32, w32, wt = w32.wide.t(), y, product = y32.wide, dropout]() mutable {
     x32.fill();
     w32.fill();
-    product.copy_(residual).addmm_(x32.wide, wt);
-    y.copy_(product);
+    if (!dropout.active()) {
+      product.copy_(residual).addmm_(x32.wide, wt);
+      y.copy_(product);
+    } else {
+      at::mm_out(product, x32.wide, wt);
+      dropout.add(residual, product, y);
+    }
   });
 }
 

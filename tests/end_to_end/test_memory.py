@@ -53,6 +53,7 @@ class Forecast(EndToEnd):
                 precision = ("fp32", "bf16", "fp16")[(i + zero) % 3]
                 self.check("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}", f"parallel.zero={zero}",
                            f"memory.recompute={recompute}", f"precision.compute={precision}",
+                           f"model.dropout={0.1 * (i % 2)}",
                            "parallel.reduce=" + ("step", "microbatch")[zero >= 2])
 
     def test_without_an_evaluation_blocks_are_exact(self):

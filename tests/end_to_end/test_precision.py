@@ -125,7 +125,8 @@ class SkipLimit(EndToEnd):
                                  ("precision.loss_scale=0", "precision.loss_scale = 0 must be between 1 and"),
                                  ("precision.loss_scale_interval=0", "must be at least 1"),
                                  ("run.skip_limit=0", "run.skip_limit = 0 must be at least 1"),
-                                 ("precision.reduce=fp16", "'fp16' is not one of fp32|bf16")):
+                                 ("precision.reduce=fp16", "'fp16' is not one of fp32|bf16"),
+                                 ("model.dropout=1", "model.dropout = 1 must be at least 0 and below 1")):
             with self.subTest(setting=setting):
                 done = self.femc_plan(setting)
                 self.assertEqual(done.returncode, 1, done.stderr)

@@ -1,4 +1,4 @@
-// Whole runs in one process: fp16 with its loss scale, gradients sent in bf16.
+// Whole runs in one process: fp16 with its loss scale, gradients sent in bf16, dropout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@ namespace {
 
 using test::difference;
 using test::make_plan;
+using test::Order;
 using test::Outcome;
 using test::relative_error;
 using test::small_settings;
@@ -171,6 +172,75 @@ TEST(Bf16Payload, IsThatOfTheWireAlone) {
 TEST(Bf16Payload, TheBitsDoNotDependOnPp) {
   const Outcome one = train(make_plan(bf16_payload(1, 2)));
   for (int pp : {2, 4}) expect_same(train(make_plan(bf16_payload(pp, 2))), one);
+}
+
+ir::Settings dropping(double rate) {
+  ir::Settings settings = small_settings();
+  settings.model.dropout = rate;
+  return settings;
+}
+
+TEST(Dropout, TheBitsDoNotDependOnPpOrTheSchedule) {
+  for (const char* compute : {"fp32", "bf16", "fp16"}) {
+    ir::Settings settings = dropping(0.2);
+    settings.precision.compute = compute;
+    const Outcome one = train(make_plan(settings));
+    expect_same(train(make_plan(settings, Order::gpipe)), one);
+    settings.parallel.pp = 4;
+    expect_same(train(make_plan(settings)), one);
+    expect_same(train(make_plan(settings, Order::split)), one);
+  }
+}
+
+// Every sample has its masks wherever it is trained, so only the order of sums differs; docs/architecture.md gives the
+// tolerances, test_training_layouts.cpp holds them without dropout.
+TEST(Dropout, ReplicasAndMicrobatchesDropTheSame) {
+  const Outcome one = train(make_plan(dropping(0.2)));
+  for (int dp : {2, 4, 8}) {
+    ir::Settings settings = dropping(0.2);
+    settings.parallel.dp = dp;
+    expect_close(train(make_plan(settings)), one, 1e-6);
+  }
+  for (std::int64_t micro : {2, 4}) {
+    ir::Settings settings = dropping(0.2);
+    settings.batch.micro = micro;
+    expect_close(train(make_plan(settings)), one, 3e-6);
+  }
+}
+
+// With a learning rate of 0 weights stay: what differs between the runs is what was dropped.
+TEST(Dropout, ChangesTrainingAndNotEvaluation) {
+  const test::TemporaryFolder folder;
+  const auto run = [&](double rate) {
+    ir::Settings settings = dropping(rate);
+    settings.optimizer.lr = settings.optimizer.min_lr = 0;
+    settings.data.eval = test::write_tokens(folder.path(), settings.model.vocab, 700, 2);
+    settings.run.eval_interval = 1;
+    settings.run.eval_steps = 100;
+    return train(make_plan(settings));
+  };
+  const Outcome without = run(0), with = run(0.3), again = run(0.3);
+  EXPECT_EQ(with.eval_losses, without.eval_losses);
+  EXPECT_EQ(again.losses, with.losses);
+  for (std::size_t i = 0; i < with.losses.size(); ++i) EXPECT_NE(with.losses[i], without.losses[i]);
+}
+
+TEST(Dropout, AResumedRunDropsAsIfItHadNotStopped) {
+  const test::TemporaryFolder folder;
+  ir::Settings settings = dropping(0.2);
+  settings.data.train = test::write_tokens(folder.path(), settings.model.vocab, 4000);
+  settings.optimizer.decay = "constant";
+  settings.run.steps = 5;
+  const Outcome whole = train(make_plan(settings));
+  settings.run.steps = 2;
+  RunOptions options;
+  options.save = folder.path() / "save";
+  options.metrics = folder.path() / "metrics.jsonl";
+  train(make_plan(settings), options);
+  settings.run.steps = 5;
+  settings.parallel.pp = 2;
+  options.resume = options.save;
+  expect_same(train(make_plan(settings), options), whole);
 }
 
 }  // namespace

@@ -57,6 +57,19 @@ TEST_P(Gradients, HeadWithIgnoredTargets) {
   compare(kHead, in);
 }
 
+// Each microbatch begins where the one before it ended, here at an element that is no multiple of the generator's four.
+TEST_P(Gradients, WithDropout) {
+  auto shape = GetParam();
+  shape.dropout = 0.3;
+  for (const auto unit : {kEmbedding, kBlock})
+    compare(shape, unit, inputs_of(shape, unit), {.train = true, .step = 7, .sample = 3});
+}
+
+TEST_P(Gradients, HeadWithALossScale) {
+  if (GetParam().compute != std::string_view("fp16")) GTEST_SKIP() << "in fp16 alone";
+  compare(GetParam(), kHead, inputs_of(GetParam(), kHead), {.loss_scale = 4096});
+}
+
 const Shape kShapes[] = {
     {},
     {.kv_heads = 2},

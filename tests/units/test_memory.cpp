@@ -79,6 +79,9 @@ std::array<Allocations, 3> steady_state(const Shape& shape, std::int64_t unit, A
 
 const Shape kShapes[] = {
     {.kv_heads = 2},
+    {.kv_heads = 2, .dropout = 0.1},
+    {.micro = 1, .seq_len = 9, .hidden = 96, .intermediate = 32, .heads = 2, .kv_heads = 2, .head_dim = 4,
+     .dropout = 0.1},
     {},
     {.micro = 1, .seq_len = 1, .hidden = 8, .intermediate = 8, .heads = 2, .kv_heads = 1, .head_dim = 2, .vocab = 2},
     {.micro = 2, .seq_len = 200, .hidden = 64, .intermediate = 176, .heads = 8, .kv_heads = 2, .head_dim = 16,

@@ -287,8 +287,11 @@ TEST(Checkpoint, ResumeAllowsAnyLayoutAndNamesWhatChangesTheNumbers) {
   EXPECT_THAT(warnings, ElementsAre());
   settings.optimizer.lr = 0.002;
   settings.run.steps = 80;
+  settings.model.dropout = 0.1;
+  settings.precision.loss_scale = 1024;  // the first of a run, and this one goes on
   open(folder.path(), settings, &warnings);
-  EXPECT_THAT(warnings, ElementsAre("optimizer.lr changes from 0.001 to 0.002 at step 10",
+  EXPECT_THAT(warnings, ElementsAre("model.dropout changes from 0 to 0.1 at step 10",
+                                    "optimizer.lr changes from 0.001 to 0.002 at step 10",
                                     "run.steps changes from 50 to 80 at step 10"));
 }
 
