@@ -198,6 +198,20 @@ void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
   }
 }
 
+// Gradients are multiplied and divided by these: anything but a power of two would change their bits.
+void check_loss_scale(const Settings::PrecisionSettings& precision, Report& report) {
+  const std::pair<std::string_view, std::int64_t> powers[] = {{"loss_scale", precision.loss_scale},
+                                                              {"loss_scale_factor", precision.loss_scale_factor}};
+  for (const auto& [key, value] : powers) {
+    if (value < 1 || std::has_single_bit(static_cast<std::uint64_t>(value))) continue;
+    const std::int64_t below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
+    report.settings(Code::V01, "precision",
+                    "precision." + std::string(key) + " = " + std::to_string(value) +
+                        " is not a power of two; nearest: " + std::to_string(below) + " or " +
+                        std::to_string(2 * below));
+  }
+}
+
 }  // namespace
 
 void check_bytes(std::string_view section, std::string_view key, const std::string& value, Report& report) {
@@ -211,20 +225,6 @@ void check_memory_settings(const Settings::MemorySettings& memory, Report& repor
   check_bytes("memory", "limit", memory.limit, report);
   if (memory.recompute == "fit" && memory.limit.empty()) {
     report.settings(Code::V01, "memory", "memory.recompute = fit needs a memory.limit to fit into");
-  }
-}
-
-// Gradients are multiplied and divided by these: anything but a power of two would change their bits.
-void check_loss_scale(const Settings::PrecisionSettings& precision, Report& report) {
-  const std::pair<std::string_view, std::int64_t> powers[] = {{"loss_scale", precision.loss_scale},
-                                                              {"loss_scale_factor", precision.loss_scale_factor}};
-  for (const auto& [key, value] : powers) {
-    if (value < 1 || std::has_single_bit(static_cast<std::uint64_t>(value))) continue;
-    const std::int64_t below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
-    report.settings(Code::V01, "precision",
-                    "precision." + std::string(key) + " = " + std::to_string(value) +
-                        " is not a power of two; the nearest are " + std::to_string(below) + " and " +
-                        std::to_string(2 * below));
   }
 }
 

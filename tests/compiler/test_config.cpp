@@ -225,6 +225,11 @@ INSTANTIATE_TEST_SUITE_P(
          {"model.vocab=0", "batch.micro=-1"},
          "--set:1:13: error: model.vocab=0 is not in 1..16777216\n  model.vocab=0\n              ^\n"
          "--set:2:13: error: batch.micro=-1 is not in 1..16777216\n  batch.micro=-1\n              ^\n"},
+        {"no power of two",
+         kGood,
+         {"precision.loss_scale=1000"},
+         "--set:1:22: error: precision.loss_scale=1000 is not a power of two; nearest: 512 or 1024\n"
+         "  precision.loss_scale=1000\n                       ^\n"},
         {"fraction out of range",
          kGood,
          {"optimizer.beta1=1"},

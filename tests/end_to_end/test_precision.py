@@ -120,13 +120,13 @@ class SkipLimit(EndToEnd):
         self.assertEqual(done.stderr.count("steps in a row were skipped"), 1, done.stderr)
 
     def test_settings_that_do_not_fit_are_refused(self):
-        for setting, message in (("precision.loss_scale=1000", "precision.loss_scale = 1000 is not a power of two; the "
-                                                               "nearest are 512 and 1024"),
-                                 ("precision.loss_scale=0", "precision.loss_scale = 0 must be between 1 and"),
-                                 ("precision.loss_scale_interval=0", "must be at least 1"),
-                                 ("run.skip_limit=0", "run.skip_limit = 0 must be at least 1"),
+        for setting, message in (("precision.loss_scale=1000", "precision.loss_scale=1000 is not a power of two; nearest: "
+                                                               "512 or 1024"),
+                                 ("precision.loss_scale=0", "precision.loss_scale=0 is not in 1..1099511627776"),
+                                 ("precision.loss_scale_interval=0", "is not in 1..2147483647"),
+                                 ("run.skip_limit=0", "run.skip_limit=0 is not in 1..2147483647"),
                                  ("precision.reduce=fp16", "'fp16' is not one of fp32|bf16"),
-                                 ("model.dropout=1", "model.dropout = 1 must be at least 0 and below 1")):
+                                 ("model.dropout=1", "model.dropout=1 must be at least 0 and less than 1")):
             with self.subTest(setting=setting):
                 done = self.femc_plan(setting)
                 self.assertEqual(done.returncode, 1, done.stderr)
