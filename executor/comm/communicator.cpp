@@ -14,11 +14,20 @@ namespace {
 // Elements that one member sums at a time: bounds the scratch at (members + 1) megabytes, and stays in the cache.
 constexpr std::size_t kChunk = 256 * 1024;
 
+template <class From, class To>
+void copy(const From* from, std::size_t count, To* to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::copy_n(from, count, to);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
+  }
+}
+
 // out[i] = blocks[0][i] + blocks[1][i] + ..., from the left, in fp32. `out` may be outside `blocks` only. T: what the
 // members send.
 template <class T>
 void sum_blocks(const T* blocks, std::size_t members, std::size_t count, float* out) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(blocks[i]);
+  copy(blocks, count, out);
   for (std::size_t j = 1; j < members; ++j) {
     const T* block = blocks + j * count;
     for (std::size_t i = 0; i < count; ++i) out[i] += static_cast<float>(block[i]);
@@ -43,8 +52,7 @@ template <class T>
 const T* pack(const float* from, std::size_t blocks, std::size_t stride, std::size_t count, T* to) {
   if constexpr (!kPacks<T>)
     if (stride == count) return from;
-  for (std::size_t j = 0; j < blocks; ++j)
-    for (std::size_t i = 0; i < count; ++i) to[j * count + i] = static_cast<T>(from[j * stride + i]);
+  for (std::size_t j = 0; j < blocks; ++j) copy(from + j * stride, count, to + j * count);
   return to;
 }
 
