@@ -77,13 +77,18 @@ double GradNorm::operator()(const Parameters& parameters, Communicator& comm) {
   return std::sqrt(sum);
 }
 
-std::string GradNorm::not_finite() const {
+std::string GradNorm::not_finite(const Topology& topology) const {
+  const bool sharded = plan_.settings.parallel.zero > 0;
   std::size_t slot = 0;
   for (std::int64_t u = 0; u < ir::unit_count(plan_.settings); ++u)
     for (const ir::ParamInfo& param : ir::info(ir::unit_kind(plan_.settings, u)).params) {
       for (std::size_t at = slot; at < gathered_.size(); at += slots_)
-        if (!std::isfinite(gathered_[at]))
-          return ir::param_hf_name(param, ir::unit_layer(u)) + " on pp " + std::to_string(at / mine_.size());
+        if (!std::isfinite(gathered_[at])) {
+          const std::size_t piece = at % mine_.size() / slots_;
+          const int first = topology.rank({.pp = static_cast<int>(at / mine_.size())});
+          const int rank = topology.members(ir::Group::dp_cp, first)[sharded ? piece : 0];
+          return ir::param_hf_name(param, ir::unit_layer(u)) + " on " + topology.rank_text(rank);
+        }
       ++slot;
     }
   return {};

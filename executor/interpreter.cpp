@@ -120,7 +120,8 @@ StepResult Interpreter::run(const ir::Program& program, const StepInput& input) 
   FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
   Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}};
   run.losses.reset();
-  update_.begin_step();
+  update_.begin_step(input.loss_scale);
+  stages_.begin(!program.forward_only, input.step, input.loss_scale);
   current_.store(&program.ranks[static_cast<std::size_t>(here_.pp)], std::memory_order_release);
   if (keeps_times_) times_.assign(tables_[index].batches.size(), {});
   try {
@@ -278,7 +279,8 @@ void Interpreter::reduce_loss(Run& run) {
   if (result.metrics.tokens == 0) {
     result.problem = "no valid target in the whole batch";
   } else if (!std::isfinite(result.metrics.loss_sum)) {
-    result.problem = run.losses.not_finite() + " is not finite";
+    result.problem = run.losses.not_finite(topology_) + " is not finite";
+    result.overflow = true;
   }
   result.finite = result.problem.empty();
 }
@@ -287,8 +289,10 @@ void Interpreter::norm(Run& run) {
   StepResult& result = run.result;
   result.grad_norm = update_.grad_norm(result.metrics.tokens);
   norm_bits_ = std::bit_cast<std::uint64_t>(result.grad_norm);
-  if (result.finite && !std::isfinite(result.grad_norm))
-    result.problem = "gradient of " + update_.not_finite() + " is not finite";
+  if (result.finite && !std::isfinite(result.grad_norm)) {
+    result.problem = "gradient of " + update_.not_finite(topology_) + " is not finite";
+    result.overflow = true;
+  }
   result.finite = result.problem.empty();
 }
 

@@ -28,6 +28,7 @@ struct StepInput {
   std::int64_t step = 0;    // number of the step, from 1, for messages and the agreement of ranks
   double lr = 0;            // of this update
   std::int64_t update = 1;  // number of this update, from 1
+  double loss_scale = 1;    // factor on the gradient of the sum of token losses, a power of two; but for fp16 1
   std::span<const LoadedMicrobatch> batches;    // [microbatches]; empty on a rank without first and last stage
   const std::atomic<bool>* stop = nullptr;      // read at ReduceLoss
 };
@@ -37,6 +38,7 @@ struct StepResult {
   StepMetrics metrics;
   double grad_norm = 0;   // of the normalised gradients; 0 in a forward-only program
   bool finite = true;     // loss and norm are finite and some target was valid; else `if finite` actions were skipped
+  bool overflow = false;  // loss or norm are not finite
   std::string problem;    // why not finite, for the log
 };
 

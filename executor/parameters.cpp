@@ -6,6 +6,7 @@
 
 #include "executor/error.hpp"
 #include "executor/units/init.hpp"
+#include "executor/units/memory.hpp"
 #include "executor/weights/model_weights.hpp"
 
 namespace fem::exec {
@@ -99,7 +100,7 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
   unit.owned = zero > 0 ? unit.elements / replica_.count : unit.elements;
   unit.owned_begin = zero > 0 ? unit.owned * replica_.index : 0;
   const bool fp32 = settings.precision.compute == "fp32";
-  const at::ScalarType format = fp32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType format = compute_type(settings);
   const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
   const auto windowed = [&](std::optional<Window>& window, at::ScalarType type) {
     window.emplace(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)), device_);

@@ -8,7 +8,10 @@ namespace fem::exec {
 
 StageRunner::StageRunner(const ir::Plan& plan, Parameters& parameters, const ParallelContext& context,
                          Activations& activations)
-    : activations_(activations), local_(plan.stages.size()) {
+    : activations_(activations),
+      first_sample_(context.dp_rank * (plan.settings.batch.global / plan.settings.parallel.dp)),
+      micro_(plan.settings.batch.micro),
+      local_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages()) {
     const ir::Stage& stage = plan.stages[static_cast<std::size_t>(mine.stage)];
     auto local = std::make_unique<Local>();
@@ -37,6 +40,16 @@ StageRunner::LocalUnit StageRunner::make_local(const ir::Settings& settings, Uni
           workspace(ir::Phase::forward),
           workspace(ir::Phase::backward_input),
           workspace(ir::Phase::backward_weight)};
+}
+
+void StageRunner::begin(bool train, std::int64_t step, double loss_scale) {
+  step_ = {train, step, first_sample_, static_cast<float>(loss_scale)};
+}
+
+CallContext StageRunner::context(int m) const {
+  CallContext context = step_;
+  context.sample += m * micro_;
+  return context;
 }
 
 StageRunner::Local& StageRunner::local(int stage) {
@@ -74,7 +87,7 @@ void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, K
   Block y = here.last && last ? Block() : activations_.activation();
   own.run->forward({.x = x.data(), .y = y.data(), .saved_b = saved_b.data(), .saved_w = saved_w.data(),
                     .workspace = pool.workspace(own.forward)},
-                   batch, &losses.loss(m));
+                   batch, &losses.loss(m), context(m));
   if (keep == Keep::everything || keep == Keep::expensive) blocks.saved_b = std::move(saved_b);
   if (keep == Keep::everything || (keep == Keep::expensive && !own.cheap)) blocks.saved_w = std::move(saved_w);
   if (keep != Keep::nothing) blocks.input = std::move(x);
@@ -103,7 +116,7 @@ void StageRunner::recompute(int stage, int m, int unit, const Microbatch& batch,
   blocks.saved_w = pool.take(own.saved_w);
   own.run->recompute({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
                       .workspace = pool.workspace(own.forward)},
-                     batch, what);
+                     batch, what, context(m));
 }
 
 void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
@@ -144,7 +157,8 @@ void StageRunner::backward_input(int stage, int m, int unit) {
   Block dx = embedding ? Block() : activations_.activation();
   own.run->backward_input({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
                            .work = blocks.work.data(), .dy = blocks.grad_output.data(), .dx = dx.data(),
-                           .workspace = pool.workspace(own.backward_input)});
+                           .workspace = pool.workspace(own.backward_input)},
+                          context(m));
   blocks.input.reset();
   blocks.saved_b.reset();
   if (embedding) return;
@@ -164,7 +178,8 @@ void StageRunner::backward_weight(int stage, int m, int unit) {
             "the gradient of the output is read before it is written");
   own.run->backward_weight({.saved_w = blocks.saved_w.data(), .work = blocks.work.data(),
                             .dy = blocks.grad_output.data(),
-                            .workspace = activations_.pool().workspace(own.backward_weight)});
+                            .workspace = activations_.pool().workspace(own.backward_weight)},
+                           context(m));
   blocks.saved_w.reset();
   blocks.work.reset();
   blocks.grad_output.reset();

@@ -29,6 +29,9 @@ class StageRunner {
   // Makes the units of the stages in `parameters`. All references must outlive the runner.
   StageRunner(const ir::Plan& plan, Parameters& parameters, const ParallelContext& context, Activations& activations);
 
+  // Before a program: what its units are told beside their microbatch. Without a call nothing is dropped or scaled.
+  void begin(bool train, std::int64_t step, double loss_scale);
+
   // Input (or the batch) -> output and saved tensors, or the loss. `keep`: a backward will follow.
   void forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses);
 
@@ -72,9 +75,12 @@ class StageRunner {
   Local& local(int stage);
   LocalUnit make_local(const ir::Settings& settings, UnitParameters& parameters, const ParallelContext& context);
   Block take_input(const Local& here, int stage, int m, int unit);
+  CallContext context(int m) const;
 
   Activations& activations_;
   std::optional<Rotary> rotary_;  // of all blocks
+  CallContext step_;                   // of the program's first microbatch
+  std::int64_t first_sample_, micro_;  // of this replica in the global batch; samples of a microbatch
   std::vector<std::unique_ptr<Local>> local_;  // by stage; null where another rank runs it
 };
 

@@ -16,6 +16,7 @@ Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm,
       pool_(pool),
       norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
+      bf16_(plan.settings.precision.reduce == "bf16"),
       replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
     optimizers_[static_cast<std::size_t>(mine.stage)] = std::make_unique<AdamW>(plan.settings, mine);
@@ -40,7 +41,8 @@ StageParameters& Update::stage(int stage) {
   return *mine;
 }
 
-void Update::begin_step() {
+void Update::begin_step(double loss_scale) {
+  loss_scale_ = loss_scale;
   tied_reduced_ = false;
   replicas_reduced_.assign(replicas_reduced_.size(), false);
   for (StageParameters& mine : parameters_.stages())
@@ -114,7 +116,12 @@ void Update::sum_tied(const at::Tensor& flat) {
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    const std::span values(mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel()));
+    if (bf16_) {
+      comm_.all_reduce_sum_bf16(group, values);
+    } else {
+      comm_.all_reduce_sum(group, values);
+    }
     keep_reduced(mine);
   });
 }
@@ -122,7 +129,12 @@ void Update::all_reduce(int s, int unit, ir::Group group) {
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
-    comm_.reduce_scatter_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    const std::span values(mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel()));
+    if (bf16_) {
+      comm_.reduce_scatter_sum_bf16(group, values);
+    } else {
+      comm_.reduce_scatter_sum(group, values);
+    }
     keep_reduced(mine);
   });
 }
@@ -161,14 +173,14 @@ void Update::reshard(int s, int unit) {
 }
 
 double Update::grad_norm(std::int64_t tokens) {
-  const double norm = norm_(parameters_, comm_);
+  const double norm = norm_(parameters_, comm_) / loss_scale_;
   return tokens > 0 ? norm / static_cast<double>(tokens) : 0.0;
 }
 
-std::string Update::not_finite() const { return norm_.not_finite(); }
+std::string Update::not_finite(const Topology& topology) const { return norm_.not_finite(topology); }
 
 void Update::clip(int s, double norm, std::int64_t tokens) {
-  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm);
+  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm) / loss_scale_;
   for (UnitParameters& unit : stage(s).units) unit.reduced.mul_(scale);
 }
 

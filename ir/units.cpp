@@ -241,6 +241,7 @@ UnitDims unit_dims(const Settings& settings) {
   d.head_dim = model.head_dim != 0 || model.heads == 0 ? model.head_dim : model.hidden / model.heads;
   d.vocab = model.vocab;
   d.layers = model.layers;
+  d.dropped = model.dropout > 0 ? d.tokens * d.hidden : 0;
   return d;
 }
 

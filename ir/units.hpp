@@ -14,6 +14,7 @@ namespace fem::ir {
 struct UnitDims {
   std::int64_t micro, seq_len, tokens;  // tokens = micro * seq_len
   std::int64_t hidden, intermediate, heads, kv_heads, head_dim, vocab, layers;
+  std::int64_t dropped;  // elements of an activation with its dropout mask applied; 0 without dropout
 };
 UnitDims unit_dims(const Settings& settings);  // resolves kv_heads 0 and head_dim 0
 

@@ -81,7 +81,8 @@ PricedCosts::PricedCosts(const ir::Plan& plan, HardwareProfile profile)
       sizes_(plan),
       ranks_(static_cast<std::size_t>(plan.settings.parallel.pp)),
       head_(ir::unit_count(plan.settings) - 1),
-      working_bytes_(static_cast<double>(format_bytes(plan.settings, ir::Format::Compute))) {
+      working_bytes_(static_cast<double>(format_bytes(plan.settings, ir::Format::Compute))),
+      sent_bytes_(plan.settings.precision.reduce == "bf16" ? 2 : kGrad) {
   const ir::UnitDims dims = ir::unit_dims(plan.settings);
   tied_bytes_ = kGrad * static_cast<double>(dims.vocab * dims.hidden);
   for (int k = 0; k < ir::kUnitKinds; ++k) {
@@ -134,9 +135,10 @@ void PricedCosts::map_ranks() {
 double PricedCosts::payload(const ir::Action& action) const {
   switch (action.kind) {
     case ActionKind::Unshard: return working_bytes_ * static_cast<double>(sizes_.parameters(action));
-    case ActionKind::AllReduce:
-    case ActionKind::ReduceReplicaGrad:
-    case ActionKind::ReduceScatter: return kGrad * static_cast<double>(sizes_.parameters(action));
+    // The sums come back in fp32.
+    case ActionKind::AllReduce: return (sent_bytes_ + kGrad) / 2 * static_cast<double>(sizes_.parameters(action));
+    case ActionKind::ReduceScatter: return sent_bytes_ * static_cast<double>(sizes_.parameters(action));
+    case ActionKind::ReduceReplicaGrad: return kGrad * static_cast<double>(sizes_.parameters(action));
     case ActionKind::ReduceTiedGrad: return tied_bytes_;
     case ActionKind::ReduceLoss: return kLossBytes;
     case ActionKind::GradNorm: return kNormBytes;

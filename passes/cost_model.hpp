@@ -39,7 +39,8 @@ class PricedCosts final : public CostModel {
   const ir::RankGroups& groups() const { return groups_; }
   const BufferSizes& sizes() const { return sizes_; }
 
-  // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank.
+  // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank. An
+  // all-reduce whose two halves send different formats counts their mean.
   double payload(const ir::Action& action) const;
   const GroupShape& shape(ir::Group group, int rank) const {
     return shapes_[static_cast<std::size_t>(rank) * ir::kGroups + static_cast<std::size_t>(group)];
@@ -63,6 +64,7 @@ class PricedCosts final : public CostModel {
   std::size_t ranks_;
   std::int64_t head_ = 0;     // index of the model's last unit
   double working_bytes_ = 0;  // of an element in the compute format
+  double sent_bytes_ = 4;     // of a gradient's element on its way to the replica that sums it
   double tied_bytes_ = 0;     // fp32 gradient of the embedding
   std::array<PassSeconds, ir::kUnitKinds> units_;
   std::vector<PassSeconds> stages_;  // overhead included

@@ -69,6 +69,12 @@ class Communicator {
   // Bytes of scratch that sums have taken and keep. It is not LibTorch's memory.
   virtual std::size_t scratch_bytes() const;
 
+  // The same sums of values that each member rounds to bf16, its own included: who sums an element does not show in it.
+  // bf16 goes to the member that sums, in fp32; all_reduce_sum_bf16 sends the sums on in fp32. A group of one member
+  // sends nothing, and leaves the data as they are.
+  virtual void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+  virtual void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+
   // Marks this rank as failed and tells the others why. Never throws.
   virtual void fail(const std::string& reason) noexcept = 0;
 
@@ -81,6 +87,8 @@ class Communicator {
   static std::size_t reduce_scatter_scratch(std::size_t members, std::size_t elements);
 
  private:
+  float* scratch_for(std::size_t elements, ir::Lane lane);
+
   std::vector<float> scratch_[ir::kLanes];
   Progress own_progress_;
 };

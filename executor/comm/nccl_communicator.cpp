@@ -68,9 +68,16 @@ class NcclCommunicator final : public Communicator {
   void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) override;
   void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) override;
 
+  // NCCL would add in bf16; summing in fp32 takes a kernel of our own.
+  void all_reduce_sum_bf16(ir::Group, std::span<float>, ir::Lane) override { refuse_bf16(); }
+  void reduce_scatter_sum_bf16(ir::Group, std::span<float>, ir::Lane) override { refuse_bf16(); }
+
   void fail(const std::string& reason) noexcept override { watchdog_.fail(reason); }
 
  private:
+  [[noreturn]] void refuse_bf16() const {
+    throw ExecutionError("precision.reduce=bf16 is not executed on GPUs by this version; use fp32", rank_);
+  }
   ncclComm_t comm(ir::Group group, ir::Lane lane) const;
   void check_alive(ir::Lane lane);
   void copy(void* to, const void* from, std::size_t bytes, ir::Lane lane);

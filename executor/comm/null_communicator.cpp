@@ -49,6 +49,13 @@ class NullCommunicator final : public Communicator {
   }
   std::size_t scratch_bytes() const override { return scratch_ * sizeof(float); }
 
+  void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    all_reduce_sum(group, data, lane);
+  }
+  void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    reduce_scatter_sum(group, data, lane);
+  }
+
   void fail(const std::string&) noexcept override { failed_.store(true); }
 
  private:

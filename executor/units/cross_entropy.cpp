@@ -111,7 +111,7 @@ void cross_entropy_forward(Sequence& s, const CrossEntropyTensors& t, LossSum* s
   });
 }
 
-void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
+void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t, const CallContext& context) {
   const auto vocab = t.logits.size(1);
   for_each_size(t, [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
     const auto frame = s.frame();
@@ -119,7 +119,8 @@ void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
     const auto block = logits.view(rows);
     const bool fp32 = t.logits.scalar_type() == at::kFloat;
     const auto gradient = fp32 ? block : s.scratch({rows, vocab}, at::kFloat);
-    s.add([=]() mutable {
+    const bool scaled = t.logits.scalar_type() == at::kHalf;
+    s.add([=, context = &context]() mutable {
       for (std::int64_t first = begin; first < end; first += rows) {
         logits.move_to(first);
         if (!fp32) gradient.copy_(block);
@@ -129,7 +130,9 @@ void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
         });
         gradient.exp_();
         over_memory(gradient, [&] {
-          subtract_targets(out<float>(gradient), in<std::int64_t>(t.targets) + first, rows, vocab);
+          auto* values = out<float>(gradient);
+          subtract_targets(values, in<std::int64_t>(t.targets) + first, rows, vocab);
+          if (scaled) loops::scale(values, context->loss_scale, rows * vocab);
         });
         if (!fp32) block.copy_(gradient);
       }

@@ -37,11 +37,17 @@ void copy_rows(const at::Tensor& tokens, const at::Tensor& weight, const at::Ten
 }
 
 template <class T>
-void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& grad) {
+void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& grad, const Dropout& dropout) {
   const auto hidden = dy.size(1);
   const auto* ids = in<std::int64_t>(tokens);
-  for (std::int64_t t = 0; t < tokens.numel(); ++t)
-    loops::add(out<float>(grad) + ids[t] * hidden, in<T>(dy) + t * hidden, hidden);
+  for (std::int64_t t = 0; t < tokens.numel(); ++t) {
+    float* row = out<float>(grad) + ids[t] * hidden;
+    if (dropout.active()) {
+      dropout.add_row(row, in<T>(dy) + t * hidden, t * hidden, hidden);
+    } else {
+      loops::add(row, in<T>(dy) + t * hidden, hidden);
+    }
+  }
 }
 
 }  // namespace
@@ -57,14 +63,20 @@ void record_embedding(const Recording& r) {
         std::memcpy(out<std::int64_t>(tokens), in<std::int64_t>(call->batch->tokens), tokens.nbytes());
       });
     });
-  r.phases.forward.add([tokens, weight, y = r.memory.y()] {
-    over_memory(y, [&] { copy_rows(tokens, weight, y); });
+  const Dropout dropout = make_dropout(r, DropoutPlace::embedding);
+  r.phases.forward.add([tokens, weight, y = r.memory.y(), dropout] {
+    over_memory(y, [&] {
+      copy_rows(tokens, weight, y);
+      dropout.apply(y, y);
+    });
   });
 
   const auto kept = r.memory.work(work_slot::tokens, {d.tokens});
   const auto dy = r.memory.work(work_slot::grad_output, {d.tokens, d.hidden});
   by_format(r.memory.compute(), [&]<class T>(T*) {
-    r.phases.backward_weight.add([kept, dy, grad] { over_memory(grad, [&] { add_rows<T>(kept, dy, grad); }); });
+    r.phases.backward_weight.add([kept, dy, grad, dropout] {
+      over_memory(grad, [&] { add_rows<T>(kept, dy, grad, dropout); });
+    });
   });
 }
 

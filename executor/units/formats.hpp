@@ -5,11 +5,13 @@
 
 namespace fem::exec {
 
-// Calls visit with a null pointer of the format's element type: float or c10::BFloat16.
+// Calls visit with a null pointer of the format's element type: float, c10::BFloat16 or c10::Half.
 template <class Visit>
 void by_format(at::ScalarType format, Visit visit) {
   if (format == at::kFloat) {
     visit(static_cast<float*>(nullptr));
+  } else if (format == at::kHalf) {
+    visit(static_cast<c10::Half*>(nullptr));
   } else {
     visit(static_cast<c10::BFloat16*>(nullptr));
   }

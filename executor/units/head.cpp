@@ -57,7 +57,7 @@ void record_head(const Recording& r) {
   const auto normed = r.memory.work(work_slot::normed, {d.tokens, d.hidden});
   const auto dlogits = r.memory.work(work_slot::grad_logits, {d.tokens, d.vocab});
   const auto dnorm = r.memory.work(work_slot::grad_norm, {d.hidden});
-  cross_entropy_backward(b, loss);
+  cross_entropy_backward(b, loss, r.call.context);
   const auto frame = b.frame();
   const auto sum = b.scratch({d.tokens, d.hidden}, at::kFloat);
   r.linear.backward_input_sum(b, {{dlogits, weight}}, sum);

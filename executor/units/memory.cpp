@@ -18,8 +18,9 @@ at::ScalarType type_of(ir::Format format, at::ScalarType compute) {
 
 at::ScalarType compute_type(const ir::Settings& settings) {
   const auto& word = settings.precision.compute;
-  FEM_CHECK(word == "fp32" || word == "bf16", "precision.compute is '" + word + "', not fp32 or bf16");
-  return word == "bf16" ? at::kBFloat16 : at::kFloat;
+  FEM_CHECK(word == "fp32" || word == "bf16" || word == "fp16",
+            "precision.compute is '" + word + "', not fp32, bf16 or fp16");
+  return word == "fp32" ? at::kFloat : word == "bf16" ? at::kBFloat16 : at::kHalf;
 }
 
 UnitMemory::UnitMemory(ir::UnitKind kind, const ir::Settings& settings, c10::Device device)

@@ -21,7 +21,7 @@ Unit::Unit(const ir::Settings& settings, std::int64_t unit, std::span<const at::
             "a unit with " + std::to_string(rows) + " parameters was given " + std::to_string(params.size()) +
                 " and " + std::to_string(grads.size()) + " gradients");
   const NoAutograd no_autograd;
-  const Recording recording{settings, memory_, params, grads, Linear(arithmetic), rotary, call_, phases_};
+  const Recording recording{settings, unit, memory_, params, grads, Linear(arithmetic), rotary, call_, phases_};
   switch (kind_) {
     case ir::UnitKind::embedding: record_embedding(recording); break;
     case ir::UnitKind::block: record_block(recording); break;
@@ -29,33 +29,47 @@ Unit::Unit(const ir::Settings& settings, std::int64_t unit, std::span<const at::
   }
 }
 
-void Unit::forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss) {
+Dropout make_dropout(const Recording& r, DropoutPlace place) {
+  constexpr std::uint32_t kPlaces = 4;  // of a unit, one to spare
+  const auto& d = r.memory.dims();
+  return {{.rate = r.settings.model.dropout,
+           .seed = static_cast<std::uint64_t>(r.settings.run.seed),
+           .stream = static_cast<std::uint32_t>(r.unit) * kPlaces + static_cast<std::uint32_t>(place),
+           .sample_elements = d.seq_len * d.hidden},
+          r.call.context};
+}
+
+void Unit::forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss, const CallContext& context) {
   FEM_CHECK(kind_ != ir::UnitKind::head || loss, "the head adds to a loss sum, none was given");
   const NoAutograd no_autograd;
   memory_.place(at);
   call_.batch = &batch;
+  call_.context = context;
   phases_.forward.run();
   if (kind_ != ir::UnitKind::head) return;
   loss->loss += call_.loss.loss;
   loss->tokens += call_.loss.tokens;
 }
 
-void Unit::recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what) {
+void Unit::recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
   call_.batch = &batch;
+  call_.context = context;
   (what == Recompute::everything ? phases_.recompute : phases_.recompute_cheap).run();
 }
 
-void Unit::backward_input(const UnitBuffers& at) {
+void Unit::backward_input(const UnitBuffers& at, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
+  call_.context = context;
   phases_.backward_input.run();
 }
 
-void Unit::backward_weight(const UnitBuffers& at) {
+void Unit::backward_weight(const UnitBuffers& at, const CallContext& context) {
   const NoAutograd no_autograd;
   memory_.place(at);
+  call_.context = context;
   phases_.backward_weight.run();
 }
 

@@ -11,6 +11,7 @@
 
 #include "executor/comm/communicator.hpp"
 #include "executor/units/arithmetic.hpp"
+#include "executor/units/call_context.hpp"
 #include "executor/units/memory.hpp"
 #include "ir/settings.hpp"
 #include "ir/units.hpp"
@@ -50,6 +51,7 @@ struct UnitPhases {
 // What a call reads and returns beside its buffers; at a fixed address, for the recorded calls.
 struct UnitCall {
   const Microbatch* batch = nullptr;
+  CallContext context;
   LossSum loss;
 };
 
@@ -59,7 +61,8 @@ struct UnitCall {
 //
 // Activations are [micro, seq_len, hidden] in the compute format; parameters are in the compute format, in the order of
 // ir/units.def; gradients are fp32 accumulators of the parameters' shapes, to which backward_weight adds.
-// Gradients are those of the plain sum of token losses: one normaliser divides later, once per step.
+// Gradients are those of the plain sum of token losses, in fp16 times the loss scale: one normaliser divides later,
+// once per step. The calls of one microbatch are given the same context.
 class Unit {
  public:
   // See make_unit. The arithmetic is chosen apart from the machine only in tests.
@@ -70,17 +73,17 @@ class Unit {
 
   // x, batch -> y and the saved blocks. Without saved blocks nothing is kept (see UnitBuffers); saved_b without saved_w
   // is for Recompute::cheap. The head writes no y and adds to *loss instead; the others do not look at `loss`.
-  void forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss);
+  void forward(const UnitBuffers& at, const Microbatch& batch, LossSum* loss, const CallContext& context = {});
 
   // x, batch -> the saved blocks, with the bits that the forward would have kept; y is left alone.
-  void recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what);
+  void recompute(const UnitBuffers& at, const Microbatch& batch, Recompute what, const CallContext& context = {});
 
   // x, saved blocks, dy -> dx and the work block; overwrites slots in which WORK rows lie. The head takes no dy, the
   // embedding writes no dx. Does no weight product.
-  void backward_input(const UnitBuffers& at);
+  void backward_input(const UnitBuffers& at, const CallContext& context = {});
 
   // dy, saved_w, work -> adds to the gradients. Does no input product.
-  void backward_weight(const UnitBuffers& at);
+  void backward_weight(const UnitBuffers& at, const CallContext& context = {});
 
   ir::UnitKind kind() const { return kind_; }
   const UnitMemory& memory() const { return memory_; }

@@ -13,9 +13,7 @@
 #include "world_for_test.hpp"
 
 namespace fem::exec::test {
-namespace {
 
-using Bytes = std::vector<std::uint8_t>;
 using ir::Group;
 using ir::Lane;
 
@@ -25,18 +23,16 @@ const std::vector<Group>& groups() {
   return all;
 }
 
-// The member's data for one call: anyone in the group can make anyone's. `member_rank` is a global rank.
-std::uint64_t seed_of(std::uint64_t call, int member_rank) {
-  return call * 1000003 + static_cast<std::uint64_t>(member_rank);
-}
-
-// Global ranks of the group, found with the communicator alone.
 std::vector<int> ranks_of(Communicator& comm, Group group) {
   std::vector<int> ranks(static_cast<std::size_t>(comm.group_size(group)));
   const int own = comm.rank();
   comm.all_gather(group, &own, ranks.data(), sizeof(int));
   return ranks;
 }
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
 
 void groups_hold_their_ranks(Communicator& comm) {
   for (Group group : groups()) {
@@ -260,6 +256,8 @@ constexpr Rule kRules[] = {
     {"all_reduce_is_the_ordered_sum", all_reduce_is_the_ordered_sum},
     {"large_sums", large_sums},
     {"reduce_scatter_is_the_ordered_sum", reduce_scatter_is_the_ordered_sum},
+    {"bf16_sums_are_ordered_sums_of_rounded_values", bf16_sums_are_ordered_sums_of_rounded_values},
+    {"bf16_sums_keep_what_is_not_finite", bf16_sums_keep_what_is_not_finite},
     {"sums_keep_negative_zero", sums_keep_negative_zero},
     {"lanes_are_apart", lanes_are_apart},
     {"barriers_return", barriers_return},

@@ -19,12 +19,13 @@ class Forecast(EndToEnd):
                 self.assertGreaterEqual(rank["allocator_peak_bytes"], held)
 
     def test_the_forecast_is_what_is_measured(self):
-        for schedule in ("1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v"):
+        for i, schedule in enumerate(("1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v")):
             for zero in (0, 1, 2, 3):
                 recompute = ("none", "selective", "full", "none")[zero]
-                precision = ("fp32", "bf16")[zero % 2]
+                precision = ("fp32", "bf16", "fp16")[(i + zero) % 3]
                 self.check("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}", f"parallel.zero={zero}",
                            f"memory.recompute={recompute}", f"precision.compute={precision}",
+                           f"model.dropout={0.1 * (i % 2)}",
                            "parallel.reduce=" + ("step", "microbatch")[zero >= 2])
 
     def test_without_an_evaluation_blocks_are_exact(self):

@@ -107,6 +107,22 @@ TEST(PricedCosts, MessagesByHand) {
   EXPECT_EQ(cost(*costs, plan, ir::all_reduce(1)), 0);  // alone
 }
 
+// bf16 to the member that sums, 2 bytes an element where fp32 takes 4; the sums of an all-reduce come back in fp32.
+TEST(PricedCosts, GradientsSentInBf16) {
+  ir::Plan plan = two_ranks();
+  plan.settings.parallel.dp = 2;
+  plan.settings.batch.global *= 2;
+  const HardwareProfile profile = fast_machine();
+  const auto wide = price(plan, profile);
+  EXPECT_EQ(wide->payload(ir::all_reduce(0)), 4 * (kEmbedding + kBlock));
+  EXPECT_EQ(wide->payload(ir::reduce_scatter(0)), 4 * (kEmbedding + kBlock));
+  plan.settings.precision.reduce = "bf16";
+  const auto narrow = price(plan, profile);
+  EXPECT_EQ(narrow->payload(ir::all_reduce(0)), 3 * (kEmbedding + kBlock));
+  EXPECT_EQ(narrow->payload(ir::reduce_scatter(0)), 2 * (kEmbedding + kBlock));
+  EXPECT_EQ(narrow->payload(ir::reduce_replica_grad(0)), 4 * (kEmbedding + kBlock));
+}
+
 // Two directions: ranks 1 and 2 add the gradients of stage 1, ranks 0 and 3 those of stages 0 and 3.
 TEST(PricedCosts, ReplicasByHand) {
   const ir::Plan plan = make_plan(Placement::Bidirectional, 4, 1, 8, dualpipe(4, 8));
