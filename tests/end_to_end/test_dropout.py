@@ -24,7 +24,8 @@ class Dropout(EndToEnd):
             layout = (*self.DROP, "parallel.pp=2", "parallel.dp=2", f"precision.compute={precision}")
             kept = self.train(self.plan(*layout))
             for change in (("memory.recompute=full",), ("memory.recompute=selective",),
-                           ("memory.recompute=full", "parallel.zero=3"), ("parallel.zero=1", "schedule.name=zb_h1")):
+                           ("memory.recompute=full", "parallel.zero=3"), ("parallel.zero=1", "schedule.name=zb_h1"),
+                           ("memory.recompute=selective", "parallel.zero=3", "overlap.lanes=true")):
                 with self.subTest(change=change, precision=precision):
                     self.assert_same(self.train(self.plan(*layout, *change), "--poison"), kept)
 

@@ -39,6 +39,7 @@ class LossScale(EndToEnd):
     def test_layouts_that_keep_bits_keep_them_in_fp16(self):
         one = self.train(self.plan(*self.FP16, "parallel.dp=2"))
         for layout in (("parallel.pp=2",), ("parallel.zero=2",), ("parallel.pp=2", "parallel.zero=3"),
+                       ("parallel.pp=2", "parallel.zero=2", "overlap.lanes=true"),
                        ("memory.recompute=full",), ("memory.recompute=selective", "parallel.pp=4"),
                        ("parallel.pp=2", "schedule.name=zb_h1")):
             with self.subTest(layout=layout):
@@ -64,13 +65,17 @@ class LossScale(EndToEnd):
         self.assertLess(trained.losses[-1], trained.losses[0] - 0.3)
 
     @unittest.skipUnless(HAVE_MPI, "no mpirun")
-    def test_threads_and_processes_skip_the_same_steps(self):
+    def test_threads_processes_and_lanes_skip_the_same_steps(self):
         plan = self.plan(*self.LAYOUT, *self.HUGE, "parallel.zero=1", *self.STEADY)
         threads, a = self.metrics(plan, "--steps", "14")
         processes, b = self.metrics(plan, "--steps", "14", "--backend", "mpi")
         self.assertEqual(processes, threads)
         self.assertGreater(threads[-1][1], 2)
         self.assert_same(b, a)
+        lanes, c = self.metrics(self.plan(*self.LAYOUT, *self.HUGE, "parallel.zero=1", *self.STEADY,
+                                          "overlap.lanes=true"), "--steps", "14")
+        self.assertEqual(lanes, threads)
+        self.assert_same(c, a)
 
     def test_a_skip_is_logged_with_step_and_rank(self):
         done = self.femrun(self.plan(*self.LAYOUT, *self.HUGE), "--steps", "12")
@@ -120,8 +125,7 @@ class SkipLimit(EndToEnd):
         self.assertEqual(done.stderr.count("steps in a row were skipped"), 1, done.stderr)
 
     def test_settings_that_do_not_fit_are_refused(self):
-        for setting, message in (("precision.loss_scale=1000", "precision.loss_scale=1000 is not a power of two; nearest: "
-                                                               "512 or 1024"),
+        for setting, message in (("precision.loss_scale=1000", "=1000 is not a power of two; nearest: 512 or 1024"),
                                  ("precision.loss_scale=0", "precision.loss_scale=0 is not in 1..1099511627776"),
                                  ("precision.loss_scale_interval=0", "is not in 1..2147483647"),
                                  ("run.skip_limit=0", "run.skip_limit=0 is not in 1..2147483647"),
@@ -145,8 +149,10 @@ class Payload(EndToEnd):
             layout = (*self.BF16, f"parallel.reduce={reduce}")
             whole = self.train(self.plan(*layout))
             for zero in (1, 2, 3):
-                with self.subTest(zero=zero, reduce=reduce):
-                    self.assert_same(self.train(self.plan(*layout, f"parallel.zero={zero}"), "--poison"), whole)
+                for lanes in ("false", "true"):
+                    with self.subTest(zero=zero, reduce=reduce, lanes=lanes):
+                        plan = self.plan(*layout, f"parallel.zero={zero}", f"overlap.lanes={lanes}")
+                        self.assert_same(self.train(plan, "--poison"), whole)
 
     @unittest.skipUnless(HAVE_MPI, "no mpirun")
     def test_threads_and_processes_have_the_same_bits(self):

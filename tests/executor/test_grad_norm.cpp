@@ -153,7 +153,8 @@ TEST(Update, TheLossScaleIsDividedOut) {
       Parameters plain(plan, 0), scaled(plan, 0);
       fill_gradients(plain);
       fill_gradients(scaled);
-      Update update(plan, plain, comm), with_scale(plan, scaled, comm);
+      BlockPool pool;
+      Update update(plan, plain, comm, pool), with_scale(plan, scaled, comm, pool);
       for (UnitParameters& unit : scaled.stages()[0].units) unit.grad.mul_(0x1p20);
       update.begin_step();
       with_scale.begin_step(0x1p20);
