@@ -8,6 +8,7 @@
 #include "compiler/command_support.hpp"
 #include "compiler/forecast.hpp"
 #include "ir/beside_blocks.hpp"
+#include "ir/bytes.hpp"
 #include "ir/memory_blocks.hpp"
 
 namespace fem::compiler {
@@ -17,7 +18,7 @@ using Json = nlohmann::ordered_json;
 using ir::MemoryKind;
 using ir::MemoryPeak;
 
-std::string bytes(std::int64_t count) { return bytes_text(static_cast<double>(count)); }
+std::string bytes(std::int64_t count) { return ir::bytes_text(count); }
 
 std::string action_at(const ir::Program& program, std::size_t rank, std::uint32_t at) {
   const std::span<const ir::Action> actions = program.ranks[rank].actions;

@@ -103,6 +103,8 @@ struct UnitInfo {
   std::int64_t (*flops_forward)(const UnitDims&);
   std::int64_t (*flops_backward_input)(const UnitDims&);
   std::int64_t (*flops_backward_weight)(const UnitDims&);
+  std::int64_t (*flops_again)(const UnitDims&);  // of a Recompute of everything that the forward kept
+  std::int64_t (*flops_cheap)(const UnitDims&);  // of a Recompute of the cheap slots alone
 };
 const UnitInfo& info(UnitKind kind);
 std::string_view name(UnitKind kind);

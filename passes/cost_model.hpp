@@ -18,11 +18,12 @@ namespace fem::passes {
 // Seconds of one microbatch.
 struct PassSeconds {
   double forward = 0, input = 0, weight = 0, backward = 0;
+  double again = 0, cheap = 0;  // recomputing everything that the forward kept; its cheap slots alone
 };
 
-// Forward, B and W of a unit: the larger of operations over the matmul rate and bytes over the memory's bandwidth
-// (roofline, Williams, Waterman and Patterson, 2009). What is measured replaces what is estimated. No overhead
-// included.
+// Forward, B, W and the recomputes of a unit: the larger of operations over the matmul rate and bytes over the memory's
+// bandwidth (roofline, Williams, Waterman and Patterson, 2009). What is measured replaces what is estimated. No
+// overhead included.
 PassSeconds unit_seconds(const ir::Settings& settings, const HardwareProfile& profile, ir::UnitKind kind);
 
 class PricedCosts final : public CostModel {
@@ -54,6 +55,7 @@ class PricedCosts final : public CostModel {
   void price_stages(const ir::Plan& plan);
   void map_ranks();
   double alone(int rank, const ir::Action& action) const;
+  double owned(const ir::Action& action) const;
   PassSeconds passes_of(const ir::Action& action) const;
   double memory(double bytes) const { return bytes / profile_.memory_bandwidth; }
 
@@ -62,6 +64,8 @@ class PricedCosts final : public CostModel {
   ir::RankGroups groups_;
   BufferSizes sizes_;
   std::size_t ranks_;
+  double replicas_ = 1;       // that sum a piece of the gradient norm each
+  double shards_ = 1;         // of the optimizer's work: the replicas under ZeRO, else 1
   std::int64_t head_ = 0;     // index of the model's last unit
   double working_bytes_ = 0;  // of an element in the compute format
   double sent_bytes_ = 4;     // of a gradient's element on its way to the replica that sums it

@@ -24,8 +24,19 @@ TEST(Bytes, AreReadWithTheirUnit) {
   }
 }
 
+TEST(Bytes, TheNearestFormIsNamed) {
+  EXPECT_EQ(nearest_bytes("80gib"), "80GiB");
+  EXPECT_EQ(nearest_bytes("80 gb"), "80GB");
+  EXPECT_EQ(nearest_bytes("80G"), "80GiB");
+  EXPECT_EQ(nearest_bytes("1,5 tebibytes"), "1.5TiB");
+  EXPECT_EQ(nearest_bytes("80 gigabytes"), "80GB");
+  EXPECT_EQ(nearest_bytes("7KB"), "7kB");
+  for (const char* nothing : {"", "GiB", "-1GiB", "a lot", "1..5GiB"}) EXPECT_EQ(nearest_bytes(nothing), "") << nothing;
+}
+
 TEST(Bytes, AreWrittenInPowersOf1024) {
   EXPECT_EQ(bytes_text(640), "640 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
   EXPECT_EQ(bytes_text(85'899'345'920), "80.0 GiB");
 }

@@ -197,6 +197,12 @@ TEST(Units, ArithmeticFollowsFromTheMatrices) {
     EXPECT_GE(info(kind).flops_forward(d), 2 * d.tokens * matrices) << name(kind);
     EXPECT_GE(info(kind).flops_backward_input(d), info(kind).flops_forward(d)) << name(kind);
   }
+  // Recomputing everything leaves the last product out; the cheap slots leave q, k, v and o out besides.
+  const UnitInfo& block = info(UnitKind::block);
+  EXPECT_EQ(block.flops_forward(d) - block.flops_again(d), 2 * d.tokens * d.hidden * d.intermediate);
+  EXPECT_EQ(block.flops_again(d) - block.flops_cheap(d),
+            2 * d.tokens * d.hidden * (2 * d.heads + 2 * d.kv_heads) * d.head_dim);
+  EXPECT_EQ(info(UnitKind::head).flops_again(d), info(UnitKind::head).flops_forward(d));
 }
 
 // Each tensor at an aligned offset behind the one before it, none beyond the end of the block; what lies in the memory
