@@ -1,11 +1,25 @@
 #include "executor/update.hpp"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "executor/error.hpp"
+#include "executor/units/loops.hpp"
 
 namespace fem::exec {
+namespace {
+
+// LibTorch's operators would allocate: a scalar's tensor, a view's object.
+std::span<float> values(const at::Tensor& tensor) {
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+void add(std::span<float> sum, std::span<const float> term) {
+  loops::add(sum.data(), term.data(), static_cast<loops::Count>(sum.size()));
+}
+
+}  // namespace
 
 Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool)
     : plan_(plan),
@@ -56,7 +70,7 @@ void Update::zero_grad(int s, int unit, ir::Lane lane) {
       mine.grad_block = pool_.take(mine.grad_window->bytes(), lane);
       mine.grad_window->place(mine.grad_block.data());
     }
-    mine.grad.zero_();
+    std::ranges::fill(values(mine.grad), 0.0f);
   });
 }
 
@@ -68,16 +82,14 @@ void Update::reduce_replicas(int s) {
   StageParameters* replica = parameters_.find_stage(other);
   if (!replica) {
     FEM_CHECK(comm_.group_size(ir::Group::replica) == 2, "the replicas of a stage are on two ranks");
-    for (UnitParameters& unit : mine.units)
-      comm_.all_reduce_sum(ir::Group::replica,
-                           {unit.grad.data_ptr<float>(), static_cast<std::size_t>(unit.grad.numel())});
+    for (UnitParameters& unit : mine.units) comm_.all_reduce_sum(ir::Group::replica, values(unit.grad));
     return;
   }
   if (replicas_reduced_[static_cast<std::size_t>(other)]) return;
   replicas_reduced_[static_cast<std::size_t>(s)] = true;
   for (std::size_t u = 0; u < mine.units.size(); ++u) {
-    mine.units[u].grad.add_(replica->units[u].grad);
-    replica->units[u].grad.copy_(mine.units[u].grad);
+    add(values(mine.units[u].grad), values(replica->units[u].grad));
+    std::ranges::copy(values(mine.units[u].grad), values(replica->units[u].grad).begin());
   }
 }
 
@@ -89,22 +101,24 @@ void Update::reduce_tied(int s) {
   tied_reduced_ = true;
   at::Tensor& sum = embeddings_.empty() ? heads_.front() : embeddings_.front();
   if (!embeddings_.empty() && !heads_.empty()) {
-    sum.add_(heads_.front());
+    add(values(sum), values(heads_.front()));
   } else {
     FEM_CHECK(comm_.group_size(ir::Group::tied) == 2, "the copies of a tied embedding are on two ranks");
     if (!tied_scratch_.defined()) tied_scratch_ = at::empty({2, sum.size(0), sum.size(1)}, at::kFloat);
     comm_.all_gather(ir::Group::tied, sum.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), sum.nbytes());
-    at::add_out(sum, tied_scratch_[0], tied_scratch_[1]);
+    const std::span<const float> both = values(tied_scratch_);
+    std::ranges::copy(both.first(both.size() / 2), values(sum).begin());
+    add(values(sum), both.last(both.size() / 2));
   }
   // Two replicas of one copy hold the same bits by now.
   for (std::vector<at::Tensor>* copies : {&embeddings_, &heads_})
     for (at::Tensor& copy : *copies)
-      if (!copy.is_same(sum)) copy.copy_(sum);
+      if (!copy.is_same(sum)) std::ranges::copy(values(sum), values(copy).begin());
 }
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    comm_.all_reduce_sum(group, values(mine.grad));
     keep_reduced(mine);
   });
 }
@@ -112,18 +126,19 @@ void Update::all_reduce(int s, int unit, ir::Group group) {
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
-    comm_.reduce_scatter_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    comm_.reduce_scatter_sum(group, values(mine.grad));
     keep_reduced(mine);
   });
 }
 
 void Update::keep_reduced(UnitParameters& unit) {
   if (unit.reduced_in_place) return;
-  const at::Tensor own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
+  const std::span<const float> own =
+      values(unit.grad).subspan(static_cast<std::size_t>(unit.owned_begin), static_cast<std::size_t>(unit.owned));
   if (unit.reduced_before) {
-    unit.reduced.add_(own);
+    add(values(unit.reduced), own);
   } else {
-    unit.reduced.copy_(own);
+    std::ranges::copy(own, values(unit.reduced).begin());
   }
   unit.reduced_before = true;
   if (!unit.grad_window) return;
@@ -158,8 +173,9 @@ double Update::grad_norm(std::int64_t tokens) {
 std::string Update::not_finite() const { return norm_.not_finite(); }
 
 void Update::clip(int s, double norm, std::int64_t tokens) {
-  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm);
-  for (UnitParameters& unit : stage(s).units) unit.reduced.mul_(scale);
+  const auto scale = static_cast<float>(gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm));
+  for (UnitParameters& unit : stage(s).units)
+    loops::scale(unit.reduced.data_ptr<float>(), scale, unit.reduced.numel());
 }
 
 void Update::optimizer_step(int s, double lr, std::int64_t update) {

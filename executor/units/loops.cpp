@@ -78,6 +78,10 @@ void add(float* __restrict sum, const T* __restrict x, Count elements) {
   for (Count i = 0; i < elements; ++i) sum[i] += static_cast<float>(x[i]);
 }
 
+void scale(float* x, float factor, Count elements) {
+  for (Count i = 0; i < elements; ++i) x[i] *= factor;
+}
+
 void row_maxima(const float* x, float* largest, Count rows, Count columns) {
   constexpr Count kLanes = 16;  // independent maxima, which the compiler keeps in vectors
   for (Count r = 0; r < rows; ++r, x += columns) {

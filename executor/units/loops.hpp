@@ -41,6 +41,9 @@ void rotate(T* x, const float* cos, const float* sin, Count positions, Count hea
 template <class T>
 void add(float* sum, const T* x, Count elements);
 
+// x = x factor.
+void scale(float* x, float factor, Count elements);
+
 // Largest element of each row.
 void row_maxima(const float* x, float* largest, Count rows, Count columns);
 
