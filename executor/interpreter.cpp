@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "executor/error.hpp"
 #include "executor/rank_thread.hpp"
@@ -148,8 +149,9 @@ void Interpreter::execute_all(Run& run, const LaneTable& table) {
     for (const LaneTable::Batch& batch : table.batches) execute_batch(run, table, batch);
     return;
   }
+  const auto execute = [&](const LaneTable::Batch& batch) { execute_batch(run, table, batch); };
   lanes_->run(
-      table, [&](const LaneTable::Batch& batch) { execute_batch(run, table, batch); },
+      table, std::cref(execute),  // a copy would take memory
       [&](const std::exception_ptr& error) {
         try {
           std::rethrow_exception(error);

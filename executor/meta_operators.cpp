@@ -30,11 +30,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
   return {gradient_of(query), gradient_of(key), gradient_of(value)};
 }
 
-// Everything in place.
-void fused_adamw(at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, at::TensorList, double,
-                 double, double, double, double, bool, bool, const std::optional<at::Tensor>&,
-                 const std::optional<at::Tensor>&) {}
-
 }  // namespace
 
 void register_meta_operators() {
@@ -42,7 +37,6 @@ void register_meta_operators() {
     torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
     aten.impl("_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(attention));
     aten.impl("_scaled_dot_product_flash_attention_for_cpu_backward", TORCH_FN(attention_backward));
-    aten.impl("_fused_adamw_", TORCH_FN(fused_adamw));
     return aten;
   }();
 }

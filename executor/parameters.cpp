@@ -65,6 +65,8 @@ Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica, c10::
     for (UnitParameters& unit : stage.units) {
       if (!unit.compute.defined()) unit.compute = gather_buffer_.narrow(0, 0, unit.elements);
       if (!unit.grad.defined()) unit.grad = grad_buffer_.narrow(0, 0, unit.elements);
+      unit.compute_own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
+      unit.grad_own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
       unit.params = parameter_views(unit.compute, unit.kind, dims);
       unit.grads = parameter_views(unit.grad, unit.kind, dims);
       if (unit.owns_all()) {
@@ -149,8 +151,7 @@ void Parameters::set_master(UnitParameters& unit, const at::Tensor& whole) {
 }
 
 void Parameters::refresh_compute(UnitParameters& unit) {
-  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
-  if (own.const_data_ptr() != unit.master.const_data_ptr()) own.copy_(unit.master);
+  if (unit.compute_own.const_data_ptr() != unit.master.const_data_ptr()) unit.compute_own.copy_(unit.master);
 }
 
 void Parameters::refresh_compute() {
@@ -169,8 +170,8 @@ void Parameters::gather(UnitParameters& unit, Communicator& comm, ir::Group grou
     in_gather_buffer_ = &unit;
   }
   refresh_compute(unit);
-  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
-  comm.all_gather(group, own.const_data_ptr(), unit.compute.mutable_data_ptr(), own.nbytes());
+  comm.all_gather(group, unit.compute_own.const_data_ptr(), unit.compute.mutable_data_ptr(),
+                  unit.compute_own.nbytes());
   unit.gathered = true;
 }
 

@@ -42,6 +42,7 @@ struct UnitParameters {
   std::int64_t elements = 0, owned_begin = 0, owned = 0;
 
   at::Tensor compute;  // whole, in the compute format. In fp32 the owned part is the master's memory, but for zero 3
+  at::Tensor compute_own, grad_own;  // the owned parts of `compute` and `grad`, views
   at::Tensor grad;     // whole, fp32: accumulators of the plain sum of token losses
   at::Tensor master, exp_avg, exp_avg_sq;  // owned, fp32: master copy and moments of AdamW
   at::Tensor reduced;  // owned, fp32: gradients summed over the replicas; `grad`'s memory where reduced once a step

@@ -59,7 +59,7 @@ class Update {
  private:
   StageParameters& stage(int stage);
   void find_tied_copies();
-  void sum_tied(const at::Tensor& flat);
+  void sum_tied(const at::Tensor& sum);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
   void keep_reduced(UnitParameters& unit);

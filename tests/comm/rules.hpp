@@ -13,6 +13,8 @@ namespace fem::exec::test {
 struct Rule {
   const char* name;
   void (*run)(Communicator& comm);  // checks with EXPECT
+  // Holds on NCCL too, where halves meet by their order, sums have an order of their own and lane Copy is silent.
+  bool nccl = false;
 };
 std::span<const Rule> rules();
 inline void PrintTo(const Rule& rule, std::ostream* out) { *out << rule.name; }
