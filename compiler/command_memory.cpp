@@ -46,7 +46,9 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                         std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
   }
   const bool arenas = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.arena > 0; });
+  const bool offloads = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.host > 0; });
   if (arenas) text += fmt::format(" {:>11}", "arena gaps");
+  if (offloads) text += fmt::format(" {:>11}", "(host)");
   text += fmt::format(" {:>11}  {}\n", "total", "reached at");
   for (std::size_t r = 0; r < peaks.size(); ++r) {
     text += fmt::format("{:>4}", r);
@@ -55,6 +57,7 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                           std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
     }
     if (arenas) text += fmt::format(" {:>11}", bytes(peaks[r].gaps()));
+    if (offloads) text += fmt::format(" {:>11}", bytes(peaks[r].host));
     text += fmt::format(" {:>11}  {}\n", bytes(peaks[r].bytes()), action_at(program, r, peaks[r].action));
   }
   return text;
@@ -102,6 +105,7 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"pool_bytes", peaks[r].pool},
                      {"arena_bytes", peaks[r].arena},
                      {"gaps_bytes", peaks[r].gaps()},
+                     {"host_bytes", peaks[r].host},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};

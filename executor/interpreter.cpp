@@ -41,14 +41,8 @@ std::int64_t now() {
       .count();
 }
 
-[[noreturn]] void not_executed(const ir::Action& action) {
-  throw ExecutionError("action " + std::string(ir::name(action.kind)) + " is not executed by this version");
-}
-
 bool executed(const ir::Action& action) {
   switch (action.kind) {
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: return false;
     // Block 0 is restored together with block 1 only.
     case ir::ActionKind::Recompute:
     case ir::ActionKind::Free: return action.slot != 0;
@@ -56,6 +50,8 @@ bool executed(const ir::Action& action) {
     case ir::ActionKind::Backward:
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload:
     case ir::ActionKind::Unshard:
     case ir::ActionKind::Reshard:
     case ir::ActionKind::ReduceScatter:
@@ -224,7 +220,9 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
     case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free: return execute_units(run, action);
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload: return execute_units(run, action);
     case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u, action.lane);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
@@ -242,8 +240,6 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
     case ir::ActionKind::SendBackward: return exchange({&action, 1}, action.lane);
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: not_executed(action);
   }
 }
 
@@ -265,6 +261,8 @@ void Interpreter::execute_unit(Run& run, const ir::Action& action, int unit) {
     case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m, unit);
     case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m, unit);
     case ir::ActionKind::Recompute: return stages_.recompute(s, m, unit, batch(run, m), what);
+    case ir::ActionKind::Offload: return stages_.offload(s, m, unit, action.slot);
+    case ir::ActionKind::Reload: return stages_.reload(s, m, unit, action.slot);
     default: return stages_.free_saved(s, m, unit, what);
   }
 }

@@ -57,6 +57,7 @@ class Interpreter {
   StepResult run(const ir::Program& program, const StepInput& input);
 
   const BlockPool& pool() const { return activations_.pool(); }
+  const BlockPool& host_pool() const { return activations_.host_pool(); }
 
   // From now on, the times of the last run's batches, in program order, are kept.
   void keep_times() { keeps_times_ = true; }

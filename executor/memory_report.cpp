@@ -46,6 +46,7 @@ void write_memory_report(const std::filesystem::path& path, const RankMemory& mi
                      {"optimizer_bytes", m.optimizer},
                      {"blocks_bytes", m.blocks},
                      {"workspace_bytes", m.workspace},
+                     {"host_bytes", m.host},
                      {"allocator_peak_bytes", m.allocator_peak}});
   }
   write_file(path, nlohmann::ordered_json{{"ranks", ranks}}.dump(2) + "\n");

@@ -122,6 +122,7 @@ void Trainer::report_memory() {
   RankMemory memory = measure(parameters_);
   memory.workspace = interpreter_.pool().workspace_bytes();
   memory.blocks = interpreter_.pool().allocated() - memory.workspace;
+  memory.host = interpreter_.host_pool().allocated();
   memory.allocator_peak = allocations_.counter().peak.load();
   write_memory_report(options_.memory, memory, topology_, comm_);
 }
