@@ -103,6 +103,8 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
   }
   if (arena > 0) activations_.pool().use_arena(arena);
   if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    announcers_.emplace_back(plan, p, static_cast<std::size_t>(here_.pp));
   lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {
     const JoinAllocations join(counter);
     const RankThread thread;
@@ -111,7 +113,7 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
 }
 
 StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {
-  const auto index = static_cast<std::size_t>(&program - plan_.programs.data());
+  const std::size_t index = program_index(program);
   FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
   Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}};
   run.losses.reset();
@@ -159,6 +161,7 @@ void Interpreter::execute_batch(Run& run, const LaneTable& table, const LaneTabl
   if (actions.front().if_finite() && !run.result.finite) return;
   BlockPool& pool = activations_.pool();
   const std::int64_t begin = keeps_times_ ? now() : 0;
+  if (lanes_) announcers_[program_index(run.program)].announce(static_cast<std::size_t>(&batch - table.batches.data()));
   try {
     if (pool.has_arena())
       pool.expect(batch.lane, std::span(table.program->offsets).subspan(batch.first_offset, batch.offsets));
