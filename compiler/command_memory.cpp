@@ -48,7 +48,9 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                         std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
   }
   const bool arenas = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.arena > 0; });
+  const bool offloads = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.host > 0; });
   if (arenas) text += fmt::format(" {:>11}", "arena gaps");
+  if (offloads) text += fmt::format(" {:>11}", "(host)");
   text += fmt::format(" {:>11}  {}\n", "total", "reached at");
   for (std::size_t r = 0; r < peaks.size(); ++r) {
     text += fmt::format("{:>4}", r);
@@ -57,6 +59,7 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                           std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
     }
     if (arenas) text += fmt::format(" {:>11}", bytes(peaks[r].gaps()));
+    if (offloads) text += fmt::format(" {:>11}", bytes(peaks[r].host));
     text += fmt::format(" {:>11}  {}\n", bytes(peaks[r].bytes()), action_at(program, r, peaks[r].action));
   }
   return text;
@@ -108,6 +111,7 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"gaps_bytes", peaks[r].gaps()},
                      {"constant_bytes", ir::constant_bytes(plan, r)},
                      {"hidden_bytes", ir::hidden_bytes(plan, r)},
+                     {"host_bytes", peaks[r].host},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};

@@ -73,6 +73,7 @@ class BlockPool {
   // Memory that outlives no call of a unit: one piece for all, as large as was ever asked for.
   void* workspace(std::int64_t bytes);
 
+  bool holds_data() const { return !device_.is_meta(); }  // false in a dry run
   std::int64_t allocated() const { return allocated_; }  // bytes of blocks and workspace
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
 

@@ -30,7 +30,8 @@ DryRank run_rank(const ir::Plan& plan, const Topology& topology, Communicator& c
     interpreter.run(*plan.find("train"), input);
     if (eval) interpreter.run(*eval, input);
   }
-  found.memory = measure(parameters, interpreter.pool(), comm, allocations.counter());
+  found.memory =
+      measure(parameters, interpreter.pool(), interpreter.host_pool(), comm, allocations.counter());
   allocations.counter().at_new_peak = nullptr;  // what it refers to goes away
   return found;
 }

@@ -42,14 +42,8 @@ std::int64_t now() {
       .count();
 }
 
-[[noreturn]] void not_executed(const ir::Action& action) {
-  throw ExecutionError("action " + std::string(ir::name(action.kind)) + " is not executed by this version");
-}
-
 bool executed(const ir::Action& action) {
   switch (action.kind) {
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: return false;
     // Block 0 is restored together with block 1 only.
     case ir::ActionKind::Recompute:
     case ir::ActionKind::Free: return action.slot != 0;
@@ -57,6 +51,8 @@ bool executed(const ir::Action& action) {
     case ir::ActionKind::Backward:
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload:
     case ir::ActionKind::Unshard:
     case ir::ActionKind::Reshard:
     case ir::ActionKind::ReduceScatter:
@@ -109,6 +105,8 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
   }
   if (arena > 0) activations_.pool().use_arena(arena);
   if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    announcers_.emplace_back(plan, p, static_cast<std::size_t>(here_.pp));
   lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {
     const JoinAllocations join(counter);
     const RankThread thread;
@@ -117,7 +115,7 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
 }
 
 StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {
-  const auto index = static_cast<std::size_t>(&program - plan_.programs.data());
+  const std::size_t index = program_index(program);
   FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
   Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}};
   run.losses.reset();
@@ -167,6 +165,7 @@ void Interpreter::execute_batch(Run& run, const LaneTable& table, const LaneTabl
   if (actions.front().if_finite() && !run.result.finite) return;
   BlockPool& pool = activations_.pool();
   const std::int64_t begin = keeps_times_ ? now() : 0;
+  if (lanes_) announcers_[program_index(run.program)].announce(static_cast<std::size_t>(&batch - table.batches.data()));
   try {
     if (pool.has_arena())
       pool.expect(batch.lane, std::span(table.program->offsets).subspan(batch.first_offset, batch.offsets));
@@ -228,7 +227,9 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
     case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free: return execute_units(run, action);
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload: return execute_units(run, action);
     case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u, action.lane);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
@@ -246,8 +247,6 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
     case ir::ActionKind::SendBackward: return exchange({&action, 1}, action.lane);
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: not_executed(action);
   }
 }
 
@@ -269,6 +268,8 @@ void Interpreter::execute_unit(Run& run, const ir::Action& action, int unit) {
     case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m, unit);
     case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m, unit);
     case ir::ActionKind::Recompute: return stages_.recompute(s, m, unit, batch(run, m), what);
+    case ir::ActionKind::Offload: return stages_.offload(s, m, unit, action.slot);
+    case ir::ActionKind::Reload: return stages_.reload(s, m, unit, action.slot);
     default: return stages_.free_saved(s, m, unit, what);
   }
 }

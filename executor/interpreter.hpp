@@ -12,6 +12,7 @@
 #include "executor/comm/communicator.hpp"
 #include "executor/comm/progress.hpp"
 #include "executor/data/loader.hpp"
+#include "executor/lanes/announce.hpp"
 #include "executor/lanes/lane_mode.hpp"
 #include "executor/lanes/thread_lanes.hpp"
 #include "executor/metrics.hpp"
@@ -60,6 +61,7 @@ class Interpreter {
   StepResult run(const ir::Program& program, const StepInput& input);
 
   const BlockPool& pool() const { return activations_.pool(); }
+  const BlockPool& host_pool() const { return activations_.host_pool(); }
 
   // From now on, the times of the last run's batches, in program order, are kept.
   void keep_times() { keeps_times_ = true; }
@@ -84,6 +86,9 @@ class Interpreter {
   void execute_units(Run& run, const ir::Action& action);
   void execute_unit(Run& run, const ir::Action& action, int unit);
   void exchange(std::span<const ir::Action> halves, ir::Lane lane);
+  std::size_t program_index(const ir::Program& program) const {
+    return static_cast<std::size_t>(&program - plan_.programs.data());
+  }
   std::string describe(std::uint32_t action) const;
   const Microbatch& batch(const Run& run, int m) const;
   void reduce_loss(Run& run);
@@ -99,6 +104,7 @@ class Interpreter {
   StageRunner stages_;
   Update update_;
   std::vector<LaneTable> tables_;      // by program
+  std::vector<Announcer> announcers_;  // likewise, where lanes are threads
   std::vector<LossReduction> losses_;  // likewise
   std::uint64_t norm_bits_ = 0;        // of the last gradient norm
   const Microbatch no_batch_;          // of a rank that reads none

@@ -9,8 +9,8 @@
 
 namespace fem::exec {
 
-RankMemory measure(const Parameters& parameters, const BlockPool& pool, const Communicator& comm,
-                   const MemoryCounter& counter) {
+RankMemory measure(const Parameters& parameters, const BlockPool& pool, const BlockPool& host,
+                   const Communicator& comm, const MemoryCounter& counter) {
   RankMemory memory;
   std::set<const void*> counted;
   const auto add = [&](std::int64_t& kind, const at::Tensor& tensor) {
@@ -28,6 +28,7 @@ RankMemory measure(const Parameters& parameters, const BlockPool& pool, const Co
     }
   memory.workspace = pool.workspace_bytes();
   memory.blocks = pool.allocated() - memory.workspace;
+  memory.host = host.allocated();
   memory.communicator = static_cast<std::int64_t>(comm.scratch_bytes());
   memory.allocator_peak = counter.peak.load();
   return memory;
@@ -46,6 +47,7 @@ void write_memory_file(const std::filesystem::path& path, std::string_view devic
                     {"optimizer_bytes", m.optimizer},
                     {"blocks_bytes", m.blocks},
                     {"workspace_bytes", m.workspace},
+                    {"host_bytes", m.host},
                     {"communicator_bytes", m.communicator},
                     {"allocator_peak_bytes", m.allocator_peak}});
   write_file(path, nlohmann::ordered_json{{"device", device}, {"ranks", rows}}.dump(2) + "\n");

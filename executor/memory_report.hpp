@@ -20,12 +20,13 @@ struct RankMemory {
   std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;  // see Parameters
   std::int64_t blocks = 0, workspace = 0;                                  // of activations: see BlockPool
   std::int64_t communicator = 0;                                           // scratch of sums
+  std::int64_t host = 0;                                                   // copies of offloaded blocks
   std::int64_t allocator_peak = 0;
 };
 
 // Memory that tensors share counts once, for the first kind in the order of the members.
-RankMemory measure(const Parameters& parameters, const BlockPool& pool, const Communicator& comm,
-                   const MemoryCounter& counter);
+RankMemory measure(const Parameters& parameters, const BlockPool& pool, const BlockPool& host,
+                   const Communicator& comm, const MemoryCounter& counter);
 
 struct RankMemoryRow {
   int rank = 0;

@@ -1,5 +1,6 @@
 #include "executor/stage_runner.hpp"
 
+#include <cstring>
 #include <string>
 
 #include "executor/error.hpp"
@@ -124,6 +125,38 @@ void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
   UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
   if (what == Recompute::everything) blocks.saved_b.reset();
   if (what == Recompute::everything || own.cheap) blocks.saved_w.reset();
+}
+
+void StageRunner::copy_block(const Block& from, const Block& to, std::int64_t bytes) {
+  if (activations_.pool().holds_data()) std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+}
+
+void StageRunner::offload(int stage, int m, int unit, int slot) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
+    if (bytes == 0) return;
+    FEM_CHECK(saved && !host, "a saved block is offloaded that is not there");
+    host = activations_.host_pool().take(bytes);
+    copy_block(saved, host, bytes);
+    saved.reset();
+  };
+  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
+  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
+}
+
+void StageRunner::reload(int stage, int m, int unit, int slot) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
+    if (bytes == 0) return;
+    FEM_CHECK(host && !saved, "a saved block is reloaded that was not offloaded");
+    saved = activations_.pool().take(bytes, ir::Lane::Copy);
+    copy_block(host, saved, bytes);
+    host.reset();
+  };
+  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
+  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
 }
 
 void StageRunner::backward(int stage, int m) {

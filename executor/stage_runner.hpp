@@ -51,6 +51,10 @@ class StageRunner {
   // Fills the saved blocks that the forward did not keep or that were freed, with the same bits.
   void recompute(int stage, int m, int unit, const Microbatch& batch, Recompute what);
 
+  // Offload and Reload of saved block `slot` of ir/units.hpp, of both where it is -1, by lane copy.
+  void offload(int stage, int m, int unit, int slot);
+  void reload(int stage, int m, int unit, int slot);
+
   // Drops what recompute() of the same kind fills again.
   void free_saved(int stage, int m, int unit, Recompute what);
 
@@ -74,6 +78,7 @@ class StageRunner {
   };
   Local& local(int stage);
   LocalUnit make_local(const ir::Settings& settings, UnitParameters& parameters, const ParallelContext& context);
+  void copy_block(const Block& from, const Block& to, std::int64_t bytes);
   Block take_input(const Local& here, int stage, int m, int unit);
   CallContext context(int m) const;
 

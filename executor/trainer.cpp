@@ -130,7 +130,8 @@ void Trainer::evaluate(std::int64_t steps_done) {
 }
 
 void Trainer::report_memory() {
-  const RankMemory memory = measure(parameters_, interpreter_.pool(), comm_, allocations_.counter());
+  const RankMemory memory =
+      measure(parameters_, interpreter_.pool(), interpreter_.host_pool(), comm_, allocations_.counter());
   write_memory_report(options_.memory, memory, topology_, comm_);
 }
 

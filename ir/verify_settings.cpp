@@ -55,6 +55,7 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"memory", "recompute_every", 1, kMostUnits},
     {"memory", "recompute_first", 0, kMostUnits},
     {"memory", "recompute_last", -1, kMostUnits},
+    {"memory", "offload_gap", 1, kMostSize},
     {"overlap", "prefetch", 0, kMostUnits},
     {"overlap", "receive_ahead", 0, kMostSize},
     {"overlap", "slack", 0, kMostSize},
