@@ -20,6 +20,7 @@ struct Femc {
   TimelineArguments timeline;
   SimulateArguments simulate;
   MemoryArguments memory;
+  FitArguments fit;
   ImportArguments import;
   ExportArguments exported;
   DiffArguments diff;
@@ -117,6 +118,22 @@ void add_memory(CLI::App& app, Femc& femc) {
   command->callback([&femc] { femc.code = memory_command(femc.memory, femc.streams); });
 }
 
+void add_fit(CLI::App& app, Femc& femc) {
+  CLI::App* command = app.add_subcommand("fit", "search the settings that train fastest within a memory limit");
+  FitArguments& fit = femc.fit;
+  command->add_option("config", fit.config, "configuration file (YAML)")->required();
+  command->add_option("--memory", fit.memory,
+                      "most bytes of a rank, as 80GiB; without it memory.limit, else what the machine has");
+  command->add_option("--profile", fit.profile, "machine: a name or a file")->capture_default_str();
+  command->add_option("--set", fit.set, "override a setting: section.key=value")->allow_extra_args(false);
+  command->add_option("--fix", fit.fix, "keys that stay as configured: schedule.name,parallel.zero")
+      ->allow_extra_args(false);
+  command->add_option("--top", fit.top, "how many to show")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_flag("--json", fit.json, "print JSON");
+  command->add_option("-o,--output", fit.output, "configuration file to write: the first of the table");
+  command->callback([&femc] { femc.code = fit_command(femc.fit, femc.folders, femc.streams); });
+}
+
 void add_import(CLI::App& app, Femc& femc) {
   CLI::App* command = app.add_subcommand("import", "make a plan from a schedule file of torch.distributed.pipelining");
   ImportArguments& import = femc.import;
@@ -192,6 +209,7 @@ int main(int argc, char** argv) {
   add_timeline(app, femc);
   add_simulate(app, femc);
   add_memory(app, femc);
+  add_fit(app, femc);
   add_import(app, femc);
   add_export(app, femc);
   add_diff(app, femc);

@@ -7,6 +7,8 @@
 
 #include "compiler/command_support.hpp"
 #include "compiler/forecast.hpp"
+#include "ir/beside_blocks.hpp"
+#include "ir/bytes.hpp"
 #include "ir/memory_blocks.hpp"
 
 namespace fem::compiler {
@@ -16,7 +18,7 @@ using Json = nlohmann::ordered_json;
 using ir::MemoryKind;
 using ir::MemoryPeak;
 
-std::string bytes(std::int64_t count) { return bytes_text(static_cast<double>(count)); }
+std::string bytes(std::int64_t count) { return ir::bytes_text(count); }
 
 std::string action_at(const ir::Program& program, std::size_t rank, std::uint32_t at) {
   const std::span<const ir::Action> actions = program.ranks[rank].actions;
@@ -46,7 +48,9 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                         std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
   }
   const bool arenas = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.arena > 0; });
+  const bool offloads = std::ranges::any_of(peaks, [](const MemoryPeak& peak) { return peak.host > 0; });
   if (arenas) text += fmt::format(" {:>11}", "arena gaps");
+  if (offloads) text += fmt::format(" {:>11}", "(host)");
   text += fmt::format(" {:>11}  {}\n", "total", "reached at");
   for (std::size_t r = 0; r < peaks.size(); ++r) {
     text += fmt::format("{:>4}", r);
@@ -55,6 +59,7 @@ std::string table(const ir::Program& program, const std::vector<MemoryPeak>& pea
                           std::max<std::size_t>(11, ir::name(static_cast<MemoryKind>(k)).size()));
     }
     if (arenas) text += fmt::format(" {:>11}", bytes(peaks[r].gaps()));
+    if (offloads) text += fmt::format(" {:>11}", bytes(peaks[r].host));
     text += fmt::format(" {:>11}  {}\n", bytes(peaks[r].bytes()), action_at(program, r, peaks[r].action));
   }
   return text;
@@ -73,6 +78,8 @@ std::string details(const ir::Plan& plan, const ir::Program& program, std::size_
     text += fmt::format("  blocks alive {}, held by free lists of equal sizes {}: {} more\n", bytes(peak.live),
                         bytes(peak.pool), bytes(peak.pool - peak.live));
   }
+  text += fmt::format("  beside them: constants {}, inside LibTorch's operators on a CPU up to {}\n",
+                      bytes(ir::constant_bytes(plan, rank)), bytes(ir::hidden_bytes(plan, rank)));
   return text;
 }
 
@@ -102,6 +109,9 @@ Json json(const ir::Plan& plan, const ir::Program& program, const std::vector<Me
                      {"pool_bytes", peaks[r].pool},
                      {"arena_bytes", peaks[r].arena},
                      {"gaps_bytes", peaks[r].gaps()},
+                     {"constant_bytes", ir::constant_bytes(plan, r)},
+                     {"hidden_bytes", ir::hidden_bytes(plan, r)},
+                     {"host_bytes", peaks[r].host},
                      {"alive", alive}});
   }
   return {{"program", program.name}, {"ranks", ranks}};

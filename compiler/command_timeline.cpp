@@ -19,6 +19,7 @@ struct Timeline {
   const ir::Program& program;
   passes::Simulation simulation;
   bool seconds;
+  bool lanes;  // each lane of a rank was simulated by itself
 
   std::string time(double t) const { return seconds ? seconds_text(t) : fmt::format("{:g}", t); }
 };
@@ -41,8 +42,10 @@ std::string rank_lines(const Timeline& timeline) {
   std::string text;
   for (std::size_t r = 0; r < timeline.simulation.ranks.size(); ++r) {
     const passes::RankTimes& rank = timeline.simulation.ranks[r];
-    text += fmt::format("rank {:<6} busy {}, waiting {}, at most {} in flight\n", r, timeline.time(rank.busy),
-                        timeline.time(rank.waiting), rank.peak_in_flight);
+    text += fmt::format("rank {:<6} busy {}, waiting {}, {}at most {} in flight\n", r, timeline.time(rank.busy),
+                        timeline.time(rank.waiting),
+                        timeline.lanes ? fmt::format("{} beside communication, ", timeline.time(rank.overlap)) : "",
+                        rank.peak_in_flight);
   }
   return text;
 }
@@ -63,14 +66,15 @@ std::string heading(const TimelineArguments& arguments, const Timeline& timeline
 
 // A chart has one line a rank and `width` columns; seconds become columns.
 std::string chart(const Timeline& timeline, int width) {
-  if (!timeline.seconds) return gantt(timeline.plan, timeline.program, timeline.simulation, width);
+  if (!timeline.seconds) return gantt(timeline.plan, timeline.program, timeline.simulation, width, timeline.lanes);
   passes::Simulation columns = timeline.simulation;
-  const double end = std::ranges::max(columns.ranks, {}, &passes::RankTimes::last_end).last_end;
-  const double column = end > 0 ? end / std::max(20, width - 12) : 1;
+  const double end = timeline.lanes ? columns.step_time
+                                    : std::ranges::max(columns.ranks, {}, &passes::RankTimes::last_end).last_end;
+  const double column = end > 0 ? end / std::max(20, width - (timeline.lanes ? 23 : 12)) : 1;
   for (auto& rank : columns.actions) {
     for (passes::ActionTime& time : rank) time = {time.start / column, time.end / column};
   }
-  return gantt(timeline.plan, timeline.program, columns, width) +
+  return gantt(timeline.plan, timeline.program, columns, width, timeline.lanes) +
          fmt::format("(one column is {})\n", seconds_text(column));
 }
 
@@ -125,7 +129,8 @@ int timeline_command(const TimelineArguments& arguments, Streams streams) {
   const auto mode = arguments.rendezvous ? passes::Communication::Rendezvous : passes::Communication::Asynchronous;
   auto simulation = passes::simulate(plan, *program, costs, sink, {mode});
   if (!simulation) return report(sink, streams);
-  const Timeline timeline{plan, *program, std::move(*simulation), profile.has_value()};
+  const bool lanes = arguments.rendezvous && plan.level == ir::Level::Lane;
+  const Timeline timeline{plan, *program, std::move(*simulation), profile.has_value(), lanes};
   const std::string title = heading(arguments, timeline, profile ? profile->name : "");
   streams.out << title << "\n" << chart(timeline, arguments.width);
   for (const std::string& line : figures(timeline)) streams.out << line << "\n";

@@ -73,6 +73,19 @@ struct MemoryArguments {
 };
 int memory_command(const MemoryArguments& arguments, Streams streams);
 
+// femc fit CONFIG --memory 80GiB: the settings that train fastest within a memory limit. kDiagnosed where nothing fits.
+struct FitArguments {
+  std::string config;
+  std::optional<std::string> memory;   // of a rank; none: memory.limit, else what the profile's machine has
+  std::string profile = "laptop_cpu";  // a name of compiler/profiles/, or a path
+  std::vector<std::string> set;        // "section.key=value"
+  std::vector<std::string> fix;        // "key,key" that stay as configured
+  std::size_t top = 10;
+  bool json = false;
+  std::optional<std::string> output;   // configuration to write: that of the first
+};
+int fit_command(const FitArguments& arguments, const ScheduleFolders& folders, Streams streams);
+
 // femc timeline PLAN: a Gantt chart, one line a rank, with the bubble by both definitions.
 struct TimelineArguments {
   std::string plan;

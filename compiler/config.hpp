@@ -20,6 +20,13 @@ class Configuration {
  public:
   const ir::Settings& settings() const { return settings_; }
 
+  // The same places with other values, for a search over settings.
+  Configuration with(const ir::Settings& settings) const {
+    Configuration other = *this;
+    other.settings_ = settings;
+    return other;
+  }
+
   // Reports at the first of `keys` ("batch.global") that was written somewhere; at the file as a whole if none was.
   void error(ir::DiagnosticSink& sink, std::initializer_list<std::string_view> keys, std::string message) const;
 

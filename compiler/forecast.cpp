@@ -1,10 +1,12 @@
 #include "compiler/forecast.hpp"
 
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ir/bytes.hpp"
 #include "ir/text.hpp"
 
 namespace fem::compiler {
@@ -31,25 +33,33 @@ std::string peak_text(const ir::Program& program, std::size_t rank, const passes
                      seconds_text(memory.peak_time));
 }
 
+// On lanes: what of a rank's busy time runs beside communication.
+bool on_lanes(const ir::Plan& plan, const Forecast& forecast) {
+  return plan.level == ir::Level::Lane && forecast.communication == passes::Communication::Rendezvous;
+}
+
 std::string rank_table(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast) {
-  std::string text = fmt::format("{:>4} {:>8} {:>10} {:>10} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", "rank", "stages",
-                                 "busy", "waiting", "in flight", "parameters", "gradients", "optimizer", "peak",
-                                 "reached at");
+  const bool lanes = on_lanes(plan, forecast);
+  const auto overlap = [&](const std::string& text) { return lanes ? fmt::format(" {:>10}", text) : std::string(); };
+  std::string text = fmt::format("{:>4} {:>8} {:>10} {:>10}{} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", "rank",
+                                 "stages", "busy", "waiting", overlap("overlap"), "in flight", "parameters",
+                                 "gradients", "optimizer", "peak", "reached at");
   const double capacity = forecast.costs->profile().memory_capacity;
   for (std::size_t r = 0; r < forecast.memory.size(); ++r) {
     const passes::RankTimes& times = forecast.simulation.ranks[r];
     const passes::RankMemory& memory = forecast.memory[r];
-    const auto bytes = [](std::int64_t b) { return bytes_text(static_cast<double>(b)); };
     const auto kind = [&](ir::MemoryKind k) { return memory.state[static_cast<std::size_t>(k)]; };
-    text += fmt::format("{:>4} {:>8} {:>10} {:>10} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", r,
+    text += fmt::format("{:>4} {:>8} {:>10} {:>10}{} {:>9} {:>11} {:>11} {:>11} {:>11}  {}\n", r,
                         stages_of(plan, static_cast<int>(r)), seconds_text(times.busy), seconds_text(times.waiting),
-                        times.peak_in_flight, bytes(kind(ir::MemoryKind::Parameters)),
-                        bytes(kind(ir::MemoryKind::Gradients)),
-                        bytes(kind(ir::MemoryKind::Masters) + kind(ir::MemoryKind::Optimizer)), bytes(memory.peak),
+                        overlap(seconds_text(times.overlap)),
+                        times.peak_in_flight, ir::bytes_text(kind(ir::MemoryKind::Parameters)),
+                        ir::bytes_text(kind(ir::MemoryKind::Gradients)),
+                        ir::bytes_text(kind(ir::MemoryKind::Masters) + kind(ir::MemoryKind::Optimizer)),
+                        ir::bytes_text(memory.peak),
                         peak_text(program, r, memory));
     if (capacity > 0 && static_cast<double>(memory.peak) > capacity) {
       text += fmt::format("     rank {} needs more than the {} that this machine has for a rank\n", r,
-                          bytes_text(capacity));
+                          ir::bytes_text(std::llround(capacity)));
     }
   }
   return text;
@@ -57,16 +67,17 @@ std::string rank_table(const ir::Plan& plan, const ir::Program& program, const F
 
 std::string traffic_text(const Forecast& forecast) {
   const passes::Traffic& traffic = forecast.traffic;
+  const auto sent = [](double bytes) { return ir::bytes_text(std::llround(bytes)); };
   std::string text = "traffic of all ranks, bytes sent\n";
   text += fmt::format("  {:<14} {:>12} {:>12}\n", "", "p2p", "collectives");
-  text += fmt::format("  {:<14} {:>12} {:>12}\n", "inside nodes", bytes_text(traffic.p2p.in_node),
-                      bytes_text(traffic.collectives.in_node));
-  text += fmt::format("  {:<14} {:>12} {:>12}\n", "between nodes", bytes_text(traffic.p2p.between_nodes),
-                      bytes_text(traffic.collectives.between_nodes));
+  text += fmt::format("  {:<14} {:>12} {:>12}\n", "inside nodes", sent(traffic.p2p.in_node),
+                      sent(traffic.collectives.in_node));
+  text += fmt::format("  {:<14} {:>12} {:>12}\n", "between nodes", sent(traffic.p2p.between_nodes),
+                      sent(traffic.collectives.between_nodes));
   if (!traffic.pairs.empty()) text += "messages of one pipeline\n";
   for (const passes::PairTraffic& pair : traffic.pairs) {
     text += fmt::format("  rank {} to {}: {} messages, {}, {}\n", pair.from, pair.to, pair.messages,
-                        bytes_text(static_cast<double>(pair.bytes)),
+                        ir::bytes_text(pair.bytes),
                         pair.link == passes::LinkLevel::InNode ? "inside a node" : "between nodes");
   }
   return text;
@@ -97,6 +108,14 @@ std::optional<Forecast> forecast(const ir::Plan& plan, const ir::Program& progra
     const auto free = passes::simulate(plan, program, *result.costs, sink, {passes::Communication::Asynchronous});
     if (!free) return std::nullopt;
     result.asynchronous_step = free->step_time;
+  }
+  result.serial_step = result.simulation.step_time;
+  if (on_lanes(plan, result)) {
+    ir::Plan in_order = plan;
+    in_order.level = ir::Level::Unit;
+    const auto serial = passes::simulate(in_order, program, *result.costs, sink, {communication});
+    if (!serial) return std::nullopt;
+    result.serial_step = serial->step_time;
   }
   result.memory = passes::memory_timeline(plan, program, result.simulation);
   result.traffic = passes::traffic(plan, program, *result.costs);
@@ -132,15 +151,6 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.4g} s", seconds);
 }
 
-std::string bytes_text(double bytes) {
-  constexpr std::array<std::pair<double, std::string_view>, 4> kUnits = {
-      {{1099511627776.0, "TiB"}, {1073741824.0, "GiB"}, {1048576.0, "MiB"}, {1024.0, "KiB"}}};
-  for (const auto& [size, unit] : kUnits) {
-    if (bytes >= size) return fmt::format("{:.2f} {}", bytes / size, unit);
-  }
-  return fmt::format("{:.0f} B", bytes);
-}
-
 std::string forecast_text(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast) {
   const passes::HardwareProfile& profile = forecast.costs->profile();
   const passes::Simulation& simulation = forecast.simulation;
@@ -150,9 +160,13 @@ std::string forecast_text(const ir::Plan& plan, const ir::Program& program, cons
                                  plan.settings.batch.micro, plan.settings.batch.seq_len,
                                  plan.settings.precision.compute);
   const bool serial = forecast.communication == passes::Communication::Rendezvous;
-  text += serial ? fmt::format("step time   {} (senders and receivers wait for each other; {} if they did not)\n",
-                               seconds_text(simulation.step_time), seconds_text(forecast.asynchronous_step))
-                 : fmt::format("step time   {} (communication holds up no rank)\n", seconds_text(simulation.step_time));
+  const std::string step = seconds_text(simulation.step_time);
+  text += on_lanes(plan, forecast)
+              ? fmt::format("step time   {} (lanes side by side; {} with one action of a rank after the other)\n", step,
+                            seconds_text(forecast.serial_step))
+          : serial ? fmt::format("step time   {} (senders and receivers wait for each other; {} if they did not)\n",
+                                 step, seconds_text(forecast.asynchronous_step))
+                   : fmt::format("step time   {} (communication holds up no rank)\n", step);
   const passes::Throughput& rate = forecast.throughput;
   text += fmt::format("tokens/s    {:.4g}, MFU {:.2f}% ({:.4g} operations a token, peak {:.4g} a second and rank)\n",
                       rate.tokens_per_second, 100 * rate.mfu, rate.operations_per_token,

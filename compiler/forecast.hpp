@@ -25,6 +25,7 @@ struct Forecast {
   passes::Communication communication;
   passes::Simulation simulation;
   double asynchronous_step = 0;  // the step's time if communication held up no rank
+  double serial_step = 0;        // of a plan with lanes: if each rank did one thing after the other
   std::vector<passes::RankMemory> memory;
   passes::Traffic traffic;
   passes::Throughput throughput;
@@ -47,7 +48,6 @@ HeaviestRank heaviest_rank(const passes::Simulation& simulation);  // by time in
 std::string forecast_text(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast);
 std::string forecast_json(const ir::Plan& plan, const ir::Program& program, const Forecast& forecast);
 
-std::string seconds_text(double seconds);        // "1.23 ms"
-std::string bytes_text(double bytes);            // "1.5 MiB"
+std::string seconds_text(double seconds);  // "1.23 ms"
 
 }  // namespace fem::compiler

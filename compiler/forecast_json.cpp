@@ -46,6 +46,7 @@ Json ranks(const ir::Plan& plan, const ir::Program& program, const Forecast& for
                     {"last_end_seconds", times.last_end},
                     {"busy_seconds", times.busy},
                     {"waiting_seconds", times.waiting},
+                    {"overlap_seconds", times.overlap},
                     {"peak_in_flight", times.peak_in_flight},
                     {"memory", rank_memory(program, r, forecast.memory[r])}});
   }
@@ -78,6 +79,7 @@ std::string forecast_json(const ir::Plan& plan, const ir::Program& program, cons
   const Json json = {{"program", program.name},
                      {"profile", forecast.costs->profile().name},
                      {"communication", serial ? "rendezvous" : "asynchronous"},
+                     {"level", ir::name(plan.level)},
                      {"precision", plan.settings.precision.compute},
                      {"pipeline_ranks", program.ranks.size()},
                      {"world_size", forecast.costs->layout().world()},
@@ -85,6 +87,7 @@ std::string forecast_json(const ir::Plan& plan, const ir::Program& program, cons
                      {"tokens", rate.tokens},
                      {"step_seconds", simulation.step_time},
                      {"asynchronous_step_seconds", forecast.asynchronous_step},
+                     {"serial_step_seconds", forecast.serial_step},
                      {"tokens_per_second", rate.tokens_per_second},
                      {"operations_per_token", rate.operations_per_token},
                      {"mfu", rate.mfu},

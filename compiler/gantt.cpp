@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,34 +17,94 @@ struct Bar {
   char letter;
 };
 
-// '\0' for actions that are not shown.
+struct Row {
+  std::string name;
+  std::vector<Bar> bars;
+};
+
+// '\0' for actions that are never shown.
 char kind_letter(ir::ActionKind kind) {
-  if (kind == ir::ActionKind::Forward) return 'F';
-  if (kind == ir::ActionKind::Backward) return 'B';
-  if (kind == ir::ActionKind::BackwardInput) return 'I';
-  if (kind == ir::ActionKind::BackwardWeight) return 'W';
-  if (kind == ir::ActionKind::Recompute) return 'R';
+  switch (kind) {
+    case ir::ActionKind::Forward: return 'F';
+    case ir::ActionKind::Backward: return 'B';
+    case ir::ActionKind::BackwardInput: return 'I';
+    case ir::ActionKind::BackwardWeight: return 'W';
+    case ir::ActionKind::Recompute: return 'R';
+    case ir::ActionKind::SendForward:
+    case ir::ActionKind::SendBackward: return 's';
+    case ir::ActionKind::RecvForward:
+    case ir::ActionKind::RecvBackward: return 'r';
+    case ir::ActionKind::Unshard: return 'G';
+    case ir::ActionKind::ReduceLoss:
+    case ir::ActionKind::ReduceReplicaGrad:
+    case ir::ActionKind::ReduceTiedGrad:
+    case ir::ActionKind::AllReduce:
+    case ir::ActionKind::ReduceScatter:
+    case ir::ActionKind::AllReduceShard:
+    case ir::ActionKind::GradNorm: return 'A';
+    case ir::ActionKind::Offload: return 'O';
+    case ir::ActionKind::Reload: return 'L';
+    case ir::ActionKind::ZeroGrad:
+    case ir::ActionKind::ClipGrad:
+    case ir::ActionKind::OptimizerStep: return 'U';
+    case ir::ActionKind::Reshard:
+    case ir::ActionKind::Free: return '\0';
+  }
   return '\0';
 }
 
+// What a row without lanes shows: the schedule.
+bool of_schedule(char letter) { return std::string_view("FBIWR").find(letter) != std::string_view::npos; }
+
+// "2F0", "sF1" where it is a message, "Gu3" of a unit.
 std::string label(const ir::Action& action, bool stages) {
-  const std::string text = fmt::format("{}{}", kind_letter(action.kind), action.microbatch);
-  return stages ? fmt::format("{}{}", action.stage, text) : text;
+  std::string text = stages && action.stage >= 0 ? fmt::format("{}", action.stage) : "";
+  text += kind_letter(action.kind);
+  if (ir::is_p2p(action.kind)) {
+    text += action.kind == ir::ActionKind::SendForward || action.kind == ir::ActionKind::RecvForward ? 'F' : 'B';
+  }
+  if (action.microbatch >= 0) text += fmt::format("{}", action.microbatch);
+  if (action.microbatch < 0 && action.unit >= 0) text += fmt::format("u{}", action.unit);
+  return text;
 }
 
-std::vector<Bar> bars_of(const ir::RankProgram& rank, const std::vector<passes::ActionTime>& times, bool stages) {
+// Of one lane, or of the schedule.
+std::vector<Bar> bars_of(const ir::RankProgram& rank, const std::vector<passes::ActionTime>& times, bool stages,
+                         std::optional<ir::Lane> lane) {
   std::vector<Bar> bars;
-  for (std::size_t i = 0; i < rank.actions.size(); i += ir::batch_size(rank.actions, i)) {
+  for (std::size_t i = 0, size = 0; i < rank.actions.size(); i += size) {
+    size = ir::batch_size(rank.actions, i);
     const ir::Action& action = rank.actions[i];
-    if (!kind_letter(action.kind)) continue;
-    Bar bar{std::llround(times[i].start), std::llround(times[i].end), label(action, stages), kind_letter(action.kind)};
-    if (action.joined()) {
-      bar.label += "&" + label(rank.actions[i + 1], stages);
+    const char letter = kind_letter(action.kind);
+    if (letter == '\0' || (lane ? action.lane != *lane : !of_schedule(letter))) continue;
+    Bar bar{std::llround(times[i].start), std::llround(times[i].end), label(action, stages), letter};
+    for (std::size_t k = 1; k < size; ++k) {
+      bar.label += "&" + label(rank.actions[i + k], stages);
       bar.letter = '&';
     }
     bars.push_back(std::move(bar));
   }
   return bars;
+}
+
+// A row for each rank, or for each of its lanes that takes time.
+std::vector<Row> rows_of(const ir::Plan& plan, const ir::Program& program, const passes::Simulation& simulation,
+                         bool lanes) {
+  const bool stages = plan.stages.size() > program.ranks.size();
+  const std::size_t digits = fmt::formatted_size("{}", program.ranks.size() - 1);
+  std::vector<Row> rows;
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    const std::string rank = fmt::format("rank {:>{}} ", r, digits);
+    if (!lanes) rows.push_back({rank, bars_of(program.ranks[r], simulation.actions[r], stages, std::nullopt)});
+    for (int l = 0; lanes && l < ir::kLanes; ++l) {
+      const auto lane = static_cast<ir::Lane>(l);
+      std::vector<Bar> bars = bars_of(program.ranks[r], simulation.actions[r], stages, lane);
+      std::erase_if(bars, [](const Bar& bar) { return bar.end == bar.start; });
+      if (bars.empty() && lane != ir::Lane::Compute) continue;
+      rows.push_back({fmt::format("{}{:<11}", rank, ir::name(lane)), std::move(bars)});
+    }
+  }
+  return rows;
 }
 
 std::string draw(const std::vector<Bar>& bars, std::int64_t end, std::int64_t columns) {
@@ -68,30 +130,30 @@ std::string draw_compressed(const std::vector<Bar>& bars, std::int64_t end, std:
 
 }  // namespace
 
-std::string gantt(const ir::Plan& plan, const ir::Program& program, const passes::Simulation& simulation, int width) {
-  const bool stages = plan.stages.size() > program.ranks.size();
-  std::vector<std::vector<Bar>> ranks;
+std::string gantt(const ir::Plan& plan, const ir::Program& program, const passes::Simulation& simulation, int width,
+                  bool lanes) {
+  const std::vector<Row> rows = rows_of(plan, program, simulation, lanes);
   std::int64_t end = 0, columns = 1;
-  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
-    ranks.push_back(bars_of(program.ranks[r], simulation.actions[r], stages));
-    for (const Bar& bar : ranks.back()) {
+  for (const Row& row : rows) {
+    for (const Bar& bar : row.bars) {
       end = std::max(end, bar.end);
       const std::int64_t length = std::max<std::int64_t>(1, bar.end - bar.start);
       const auto size = static_cast<std::int64_t>(bar.label.size()) + 1;
       columns = std::max(columns, (size + length - 1) / length);
     }
   }
-  const std::string margin = fmt::format("rank {:>{}} ", "", fmt::formatted_size("{}", ranks.size() - 1));
-  const std::int64_t room = std::max<std::int64_t>(20, width - static_cast<std::int64_t>(margin.size()));
+  const std::size_t margin = rows.empty() ? 0 : rows.front().name.size();
+  const std::int64_t room = std::max<std::int64_t>(20, width - static_cast<std::int64_t>(margin));
   const bool named = end * columns <= room;
   const std::int64_t units = named ? 1 : (end + room - 1) / std::max<std::int64_t>(room, 1);
   std::string text;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    text += fmt::format("rank {:>{}} ", r, margin.size() - 6);
-    text += named ? draw(ranks[r], end, columns) : draw_compressed(ranks[r], end, std::max<std::int64_t>(units, 1));
+  for (const Row& row : rows) {
+    text += row.name;
+    text += named ? draw(row.bars, end, columns) : draw_compressed(row.bars, end, std::max<std::int64_t>(units, 1));
     if (text.back() == ' ') text.pop_back();
     text += "\n";
   }
+  if (lanes) text += "(s, r: messages; G: gathers; A: reductions; U: gradients and optimizer; O, L: host copies)\n";
   if (units > 1) text += fmt::format("(one column is {} units of time)\n", units);
   return text;
 }

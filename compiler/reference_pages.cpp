@@ -40,6 +40,8 @@ std::string_view name(ir::ResourceKind kind) {
       return "grad_input";
     case ir::ResourceKind::Saved:
       return "saved";
+    case ir::ResourceKind::SavedRest:
+      return "saved_rest";
     case ir::ResourceKind::SavedInput:
       return "saved_input";
     case ir::ResourceKind::WeightWork:

@@ -1,6 +1,7 @@
 #include "compiler/sizes.hpp"
 
 #include <array>
+#include <bit>
 #include <limits>
 #include <numeric>
 
@@ -17,6 +18,7 @@ namespace {
 // The verifier's limits, so that a wrong number is reported where it was written.
 constexpr std::int64_t kMaxSize = 1 << 24;
 constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxScale = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int16_t>::max();  // of ranks, stages and units
 
 struct IntegerRange {
@@ -41,11 +43,15 @@ constexpr auto kIntegers = std::to_array<IntegerRange>({
     {"batch", "global", 1, kMaxCount},
     {"batch", "micro", 1, kMaxSize},
     {"batch", "seq_len", 1, kMaxSize},
+    {"precision", "loss_scale", 1, kMaxScale},
+    {"precision", "loss_scale_interval", 1, kMaxCount},
+    {"precision", "loss_scale_factor", 2, 65536},
     {"optimizer", "warmup_steps", 0, kMaxCount},
     {"run", "steps", 0, kMaxCount},
     {"run", "eval_interval", 0, kMaxCount},
     {"run", "eval_steps", 0, kMaxCount},
     {"run", "log_interval", 1, kMaxCount},
+    {"run", "skip_limit", 1, kMaxCount},
 });
 
 struct RealRange {
@@ -58,6 +64,7 @@ constexpr auto kReals = std::to_array<RealRange>({
     {"model", "norm_eps", 0, kInfinity, false},
     {"model", "rope_theta", 0, kInfinity, true},
     {"model", "init_std", 0, kInfinity, false},
+    {"model", "dropout", 0, 1, false},
     {"optimizer", "lr", 0, kInfinity, false},
     {"optimizer", "min_lr", 0, kInfinity, false},
     {"optimizer", "beta1", 0, 1, false},
@@ -79,6 +86,7 @@ class SizeCheck {
     check_model();
     check_tensor_parallel();
     check_batch();
+    check_loss_scale();
     return sink_.errors() == errors;
   }
 
@@ -161,6 +169,16 @@ class SizeCheck {
       error({"batch.seq_len", "parallel.cp"},
             fmt::format("batch.seq_len={} is not a multiple of parallel.cp={}{}", batch.seq_len, parallel.cp,
                         nearest_multiples(batch.seq_len, parallel.cp)));
+    }
+  }
+
+  void check_loss_scale() {
+    for (const std::string_view key : {"loss_scale", "loss_scale_factor"}) {
+      const auto x = value<std::int64_t>("precision", key);
+      const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(x)));
+      if (x == below) continue;
+      const std::string name = fmt::format("precision.{}", key);
+      error({name}, fmt::format("{}={} is not a power of two{}", name, x, nearest_text({below, 2 * below})));
     }
   }
 

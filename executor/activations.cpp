@@ -5,8 +5,10 @@
 
 namespace fem::exec {
 
-Activations::Activations(const ir::Plan& plan, int microbatches)
+Activations::Activations(const ir::Plan& plan, int microbatches, c10::Device device)
     : microbatches_(microbatches),
+      pool_(device),
+      host_pool_(device),
       outputs_(plan.stages.size() * static_cast<std::size_t>(microbatches)),
       gradients_(outputs_.size()),
       units_(outputs_.size()) {
@@ -46,7 +48,7 @@ std::int64_t Activations::alive() const {
     for (const Block& slot : *slots) count += slot ? 1 : 0;
   for (const std::vector<UnitBlocks>& units : units_)
     for (const UnitBlocks& u : units)
-      for (const Block* block : {&u.input, &u.output, &u.saved_b, &u.saved_w, &u.grad_output, &u.work})
+      for (const Block* block : {&u.input, &u.output, &u.saved_b, &u.saved_w, &u.grad_output, &u.work, &u.host_b, &u.host_w})
         count += *block ? 1 : 0;
   return count;
 }

@@ -17,6 +17,7 @@ struct UnitBlocks {
   Block saved_b, saved_w;  // until BackwardInput, until BackwardWeight
   Block grad_output;       // on its way from the next unit of the stage; then kept for BackwardWeight
   Block work;              // until BackwardWeight
+  Block host_b, host_w;    // copies in host memory, from Offload to Reload
 };
 
 // Activations, gradients, saved tensors and weight work by stage and microbatch. A buffer lives from the action that
@@ -26,8 +27,8 @@ struct UnitBlocks {
 // whether that was computed or received here, and likewise for gradients.
 class Activations {
  public:
-  // Slots for programs of up to `microbatches` microbatches, all empty.
-  Activations(const ir::Plan& plan, int microbatches);
+  // Slots for programs of up to `microbatches` microbatches, all empty; blocks come from the device's allocator.
+  Activations(const ir::Plan& plan, int microbatches, c10::Device device = c10::kCPU);
 
   // Flat index of (stage, microbatch); also the tag of its transfer.
   std::int64_t index(int stage, int microbatch) const { return std::int64_t{stage} * microbatches_ + microbatch; }
@@ -46,6 +47,8 @@ class Activations {
   std::size_t activation_bytes() const { return activation_bytes_; }
 
   BlockPool& pool() { return pool_; }
+  BlockPool& host_pool() { return host_pool_; }
+  const BlockPool& host_pool() const { return host_pool_; }
   const BlockPool& pool() const { return pool_; }
 
   // Releases everything, after an error or before another program.
@@ -61,7 +64,7 @@ class Activations {
   std::int64_t microbatches_;
   std::size_t activation_bytes_;
   std::int64_t activation_block_;
-  BlockPool pool_;  // before the blocks that return to it
+  BlockPool pool_, host_pool_;  // before the blocks that return to them; lane copy alone uses the second
   Slots outputs_, gradients_;
   std::vector<std::vector<UnitBlocks>> units_;
 };

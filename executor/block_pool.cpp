@@ -6,17 +6,14 @@
 #include "ir/units.hpp"
 
 namespace fem::exec {
-namespace {
 
-c10::DataPtr allocate(std::int64_t bytes) {
-  auto memory = c10::GetAllocator(c10::kCPU)->allocate(static_cast<std::size_t>(bytes));
+c10::DataPtr BlockPool::allocate(std::int64_t bytes) const {
+  auto memory = c10::GetAllocator(device_.type())->allocate(static_cast<std::size_t>(bytes));
   FEM_CHECK(reinterpret_cast<std::uintptr_t>(memory.get()) % ir::kBufferAlignment == 0,
             "LibTorch's allocator gives memory that is not aligned to " + std::to_string(ir::kBufferAlignment) +
                 " bytes");
   return memory;
 }
-
-}  // namespace
 
 void Block::reset() {
   address_ = nullptr;

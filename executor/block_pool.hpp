@@ -55,7 +55,7 @@ class Block {
 // allocated once; where its blocks lie and when bytes are free, the plan says, so lanes may take at the same time.
 class BlockPool {
  public:
-  BlockPool() = default;
+  explicit BlockPool(c10::Device device = c10::kCPU) : device_(device) {}
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
@@ -73,10 +73,13 @@ class BlockPool {
   // Memory that outlives no call of a unit: one piece for all, as large as was ever asked for.
   void* workspace(std::int64_t bytes);
 
+  bool holds_data() const { return !device_.is_meta(); }  // false in a dry run
   std::int64_t allocated() const { return allocated_; }  // bytes of blocks and workspace
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
+  c10::DataPtr allocate(std::int64_t bytes) const;
+
   struct Size {
     std::int64_t bytes;
     std::vector<std::unique_ptr<Block::Slab>> slabs;
@@ -84,6 +87,7 @@ class BlockPool {
   };
   Block take_from_arena(std::int64_t bytes, ir::Lane lane);
 
+  c10::Device device_;
   std::vector<std::unique_ptr<Size>> sizes_;  // few: those of the blocks of each kind of unit
   c10::DataPtr workspace_, arena_;
   std::int64_t workspace_bytes_ = 0, arena_bytes_ = 0, allocated_ = 0;

@@ -27,7 +27,10 @@ void add_options(CLI::App& app, RunCommand& command, double& timeout) {
                  "local (ranks are threads), mpi (processes; starts mpirun where no launcher did) or nccl; by default "
                  "what the launcher asks for, local without one")
       ->check(CLI::IsMember({"local", "mpi", "nccl"}));
-  app.add_option("--device", command.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--device", command.device,
+                 "cpu, cuda, or meta: a dry run that says what each rank would hold, for any size, without data")
+      ->check(CLI::IsMember({"cpu", "cuda", "meta"}));
+  app.add_option("--rank", command.rank, "of a dry run: this pipeline rank alone");
   app.add_option_function<std::vector<std::string>>(
          "--set",
          [&command](const std::vector<std::string>& texts) {

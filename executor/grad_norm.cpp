@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "executor/units/formats.hpp"
 #include "ir/replicas.hpp"
 
 namespace fem::exec {
@@ -43,15 +44,17 @@ GradNorm::GradNorm(const ir::Plan& plan, ReplicaPlace replica)
 
 void GradNorm::add(const UnitParameters& unit, int piece) {
   const std::int64_t size = unit.elements / replica_.count;
-  const auto* values = unit.reduced.const_data_ptr<float>();
   each_part(unit.kind, ir::unit_dims(plan_.settings), piece * size, (piece + 1) * size,
             [&](std::int64_t param, std::int64_t, std::int64_t at, std::int64_t n) {
               const bool second_copy = plan_.settings.model.tied && unit.kind == ir::UnitKind::head &&
                                        ir::info(unit.kind).params[static_cast<std::size_t>(param)].name == "weight";
               if (second_copy) return;
               const auto slot = static_cast<std::size_t>(parameter_index(unit.unit, param));
-              mine_[static_cast<std::size_t>(piece) * slots_ + slot] =
-                  sum_of_squares({values + (at - unit.owned_begin), static_cast<std::size_t>(n)});
+              over_memory(unit.reduced, [&] {
+                const auto* values = in<float>(unit.reduced) + (at - unit.owned_begin);
+                mine_[static_cast<std::size_t>(piece) * slots_ + slot] =
+                    sum_of_squares({values, static_cast<std::size_t>(n)});
+              });
             });
 }
 
@@ -75,13 +78,18 @@ double GradNorm::operator()(const Parameters& parameters, Communicator& comm) {
   return std::sqrt(sum);
 }
 
-std::string GradNorm::not_finite() const {
+std::string GradNorm::not_finite(const Topology& topology) const {
+  const bool sharded = plan_.settings.parallel.zero > 0;
   std::size_t slot = 0;
   for (std::int64_t u = 0; u < ir::unit_count(plan_.settings); ++u)
     for (const ir::ParamInfo& param : ir::info(ir::unit_kind(plan_.settings, u)).params) {
       for (std::size_t at = slot; at < gathered_.size(); at += slots_)
-        if (!std::isfinite(gathered_[at]))
-          return ir::param_hf_name(param, ir::unit_layer(u)) + " on pp " + std::to_string(at / mine_.size());
+        if (!std::isfinite(gathered_[at])) {
+          const std::size_t piece = at % mine_.size() / slots_;
+          const int first = topology.rank({.pp = static_cast<int>(at / mine_.size())});
+          const int rank = topology.members(ir::piece_group(plan_.settings), first)[sharded ? piece : 0];
+          return ir::param_hf_name(param, ir::unit_layer(u)) + " on " + topology.rank_text(rank);
+        }
       ++slot;
     }
   return {};

@@ -8,6 +8,7 @@
 
 #include "executor/comm/communicator.hpp"
 #include "executor/parameters.hpp"
+#include "executor/topology.hpp"
 #include "ir/plan.hpp"
 
 namespace fem::exec {
@@ -27,9 +28,9 @@ class GradNorm {
   // L2 norm of the reduced gradients. Not finite when any gradient is not.
   double operator()(const Parameters& parameters, Communicator& comm);
 
-  // After a call: the first parameter in global order whose gradient is not finite, with the pipeline coordinate that
-  // holds it, "model.norm.weight on pp 1"; "" when all are finite.
-  std::string not_finite() const;
+  // After a call: the first parameter in global order whose gradient is not finite, with the rank that holds that part
+  // of it, "model.norm.weight on rank 3 (pp 1 dp 1)"; of replicas that hold the same the first. "" when all are finite.
+  std::string not_finite(const Topology& topology) const;
 
  private:
   void add(const UnitParameters& unit, int piece);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <functional>
 
 #include "executor/error.hpp"
 #include "executor/rank_thread.hpp"
@@ -41,14 +42,8 @@ std::int64_t now() {
       .count();
 }
 
-[[noreturn]] void not_executed(const ir::Action& action) {
-  throw ExecutionError("action " + std::string(ir::name(action.kind)) + " is not executed by this version");
-}
-
 bool executed(const ir::Action& action) {
   switch (action.kind) {
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: return false;
     // Block 0 is restored together with block 1 only.
     case ir::ActionKind::Recompute:
     case ir::ActionKind::Free: return action.slot != 0;
@@ -56,6 +51,8 @@ bool executed(const ir::Action& action) {
     case ir::ActionKind::Backward:
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload:
     case ir::ActionKind::Unshard:
     case ir::ActionKind::Reshard:
     case ir::ActionKind::ReduceScatter:
@@ -93,7 +90,8 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
       comm_(comm),
       here_(topology.coordinates(comm.rank())),
       pipeline_(topology.members(ir::Group::pp, comm.rank())),
-      activations_(plan, most_microbatches(plan)),
+      dry_(parameters.device().is_meta()),
+      activations_(plan, most_microbatches(plan), parameters.device()),
       stages_(plan, parameters, make_context(plan.settings, here_, comm), activations_),
       update_(plan, parameters, comm, activations_.pool()),
       progress_(progress),
@@ -108,6 +106,8 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
   }
   if (arena > 0) activations_.pool().use_arena(arena);
   if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
+  for (std::size_t p = 0; p < plan.programs.size(); ++p)
+    announcers_.emplace_back(plan, p, static_cast<std::size_t>(here_.pp));
   lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {
     const JoinAllocations join(counter);
     const RankThread thread;
@@ -116,11 +116,12 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
 }
 
 StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {
-  const auto index = static_cast<std::size_t>(&program - plan_.programs.data());
+  const std::size_t index = program_index(program);
   FEM_CHECK(index < plan_.programs.size(), "a program of another plan");
   Run run{program, program.ranks[static_cast<std::size_t>(here_.pp)].actions, input, losses_[index], {}};
   run.losses.reset();
-  update_.begin_step();
+  update_.begin_step(input.loss_scale);
+  stages_.begin(!program.forward_only, input.step, input.loss_scale);
   current_.store(&program.ranks[static_cast<std::size_t>(here_.pp)], std::memory_order_release);
   if (keeps_times_) times_.assign(tables_[index].batches.size(), {});
   try {
@@ -147,8 +148,9 @@ void Interpreter::execute_all(Run& run, const LaneTable& table) {
     for (const LaneTable::Batch& batch : table.batches) execute_batch(run, table, batch);
     return;
   }
+  const auto execute = [&](const LaneTable::Batch& batch) { execute_batch(run, table, batch); };
   lanes_->run(
-      table, [&](const LaneTable::Batch& batch) { execute_batch(run, table, batch); },
+      table, std::cref(execute),  // a copy would take memory
       [&](const std::exception_ptr& error) {
         try {
           std::rethrow_exception(error);
@@ -164,6 +166,7 @@ void Interpreter::execute_batch(Run& run, const LaneTable& table, const LaneTabl
   if (actions.front().if_finite() && !run.result.finite) return;
   BlockPool& pool = activations_.pool();
   const std::int64_t begin = keeps_times_ ? now() : 0;
+  if (lanes_) announcers_[program_index(run.program)].announce(static_cast<std::size_t>(&batch - table.batches.data()));
   try {
     if (pool.has_arena())
       pool.expect(batch.lane, std::span(table.program->offsets).subspan(batch.first_offset, batch.offsets));
@@ -225,7 +228,9 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::BackwardInput:
     case ir::ActionKind::BackwardWeight:
     case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free: return execute_units(run, action);
+    case ir::ActionKind::Free:
+    case ir::ActionKind::Offload:
+    case ir::ActionKind::Reload: return execute_units(run, action);
     case ir::ActionKind::ZeroGrad: return update_.zero_grad(s, u, action.lane);
     case ir::ActionKind::ReduceLoss: return reduce_loss(run);
     case ir::ActionKind::ReduceReplicaGrad: return update_.reduce_replicas(s);
@@ -244,8 +249,6 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:
     case ir::ActionKind::SendBackward: return exchange({&action, 1}, action.lane);
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload: not_executed(action);
   }
 }
 
@@ -267,6 +270,8 @@ void Interpreter::execute_unit(Run& run, const ir::Action& action, int unit) {
     case ir::ActionKind::BackwardInput: return stages_.backward_input(s, m, unit);
     case ir::ActionKind::BackwardWeight: return stages_.backward_weight(s, m, unit);
     case ir::ActionKind::Recompute: return stages_.recompute(s, m, unit, batch(run, m), what);
+    case ir::ActionKind::Offload: return stages_.offload(s, m, unit, action.slot);
+    case ir::ActionKind::Reload: return stages_.reload(s, m, unit, action.slot);
     default: return stages_.free_saved(s, m, unit, what);
   }
 }
@@ -275,10 +280,12 @@ void Interpreter::reduce_loss(Run& run) {
   StepResult& result = run.result;
   const bool stop = run.input.stop && run.input.stop->load(std::memory_order_relaxed);
   result.metrics = run.losses.reduce(comm_, run.input.step, norm_bits_, stop);
+  if (dry_) return;  // no numbers: every step counts as finite
   if (result.metrics.tokens == 0) {
     result.problem = "no valid target in the whole batch";
   } else if (!std::isfinite(result.metrics.loss_sum)) {
-    result.problem = run.losses.not_finite() + " is not finite";
+    result.problem = run.losses.not_finite(topology_) + " is not finite";
+    result.overflow = true;
   }
   result.finite = result.problem.empty();
 }
@@ -287,8 +294,10 @@ void Interpreter::norm(Run& run) {
   StepResult& result = run.result;
   result.grad_norm = update_.grad_norm(result.metrics.tokens);
   norm_bits_ = std::bit_cast<std::uint64_t>(result.grad_norm);
-  if (result.finite && !std::isfinite(result.grad_norm))
-    result.problem = "gradient of " + update_.not_finite() + " is not finite";
+  if (result.finite && !std::isfinite(result.grad_norm)) {
+    result.problem = "gradient of " + update_.not_finite(topology_) + " is not finite";
+    result.overflow = true;
+  }
   result.finite = result.problem.empty();
 }
 

@@ -12,6 +12,7 @@
 #include "executor/comm/communicator.hpp"
 #include "executor/comm/progress.hpp"
 #include "executor/data/loader.hpp"
+#include "executor/lanes/announce.hpp"
 #include "executor/lanes/lane_mode.hpp"
 #include "executor/lanes/thread_lanes.hpp"
 #include "executor/metrics.hpp"
@@ -28,6 +29,7 @@ struct StepInput {
   std::int64_t step = 0;    // number of the step, from 1, for messages and the agreement of ranks
   double lr = 0;            // of this update
   std::int64_t update = 1;  // number of this update, from 1
+  double loss_scale = 1;    // factor on the gradient of the sum of token losses, a power of two; but for fp16 1
   std::span<const LoadedMicrobatch> batches;    // [microbatches]; empty on a rank without first and last stage
   const std::atomic<bool>* stop = nullptr;      // read at ReduceLoss
 };
@@ -37,6 +39,7 @@ struct StepResult {
   StepMetrics metrics;
   double grad_norm = 0;   // of the normalised gradients; 0 in a forward-only program
   bool finite = true;     // loss and norm are finite and some target was valid; else `if finite` actions were skipped
+  bool overflow = false;  // loss or norm are not finite
   std::string problem;    // why not finite, for the log
 };
 
@@ -48,7 +51,8 @@ struct BatchTime {
 class Interpreter {
  public:
   // Prepares all programs of the plan for the pipeline coordinate of `comm.rank()`. Throws ExecutionError for an action
-  // that this version does not execute. All references must outlive the interpreter.
+  // that this version does not execute. With parameters on Meta it is a dry run: the same actions, no numbers, no
+  // batches. All references must outlive the interpreter.
   Interpreter(const ir::Plan& plan, const Topology& topology, Communicator& comm, Parameters& parameters,
               Progress& progress, LaneMode lanes = LaneMode::Threads);
 
@@ -57,6 +61,7 @@ class Interpreter {
   StepResult run(const ir::Program& program, const StepInput& input);
 
   const BlockPool& pool() const { return activations_.pool(); }
+  const BlockPool& host_pool() const { return activations_.host_pool(); }
 
   // From now on, the times of the last run's batches, in program order, are kept.
   void keep_times() { keeps_times_ = true; }
@@ -81,6 +86,9 @@ class Interpreter {
   void execute_units(Run& run, const ir::Action& action);
   void execute_unit(Run& run, const ir::Action& action, int unit);
   void exchange(std::span<const ir::Action> halves, ir::Lane lane);
+  std::size_t program_index(const ir::Program& program) const {
+    return static_cast<std::size_t>(&program - plan_.programs.data());
+  }
   std::string describe(std::uint32_t action) const;
   const Microbatch& batch(const Run& run, int m) const;
   void reduce_loss(Run& run);
@@ -91,10 +99,12 @@ class Interpreter {
   Communicator& comm_;
   Coordinates here_;
   std::vector<int> pipeline_;  // global rank by pp coordinate
+  bool dry_;                   // on the Meta device
   Activations activations_;
   StageRunner stages_;
   Update update_;
   std::vector<LaneTable> tables_;      // by program
+  std::vector<Announcer> announcers_;  // likewise, where lanes are threads
   std::vector<LossReduction> losses_;  // likewise
   std::uint64_t norm_bits_ = 0;        // of the last gradient norm
   const Microbatch no_batch_;          // of a rank that reads none

@@ -9,7 +9,8 @@
 
 namespace fem::exec {
 
-RankMemory measure(const Parameters& parameters) {
+RankMemory measure(const Parameters& parameters, const BlockPool& pool, const BlockPool& host,
+                   const Communicator& comm, const MemoryCounter& counter) {
   RankMemory memory;
   std::set<const void*> counted;
   const auto add = [&](std::int64_t& kind, const at::Tensor& tensor) {
@@ -25,7 +26,31 @@ RankMemory measure(const Parameters& parameters) {
       add(memory.optimizer, unit.exp_avg);
       add(memory.optimizer, unit.exp_avg_sq);
     }
+  memory.workspace = pool.workspace_bytes();
+  memory.blocks = pool.allocated() - memory.workspace;
+  memory.host = host.allocated();
+  memory.communicator = static_cast<std::int64_t>(comm.scratch_bytes());
+  memory.allocator_peak = counter.peak.load();
   return memory;
+}
+
+void write_memory_file(const std::filesystem::path& path, std::string_view device,
+                       std::span<const RankMemoryRow> ranks) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const auto& [rank, at, m] : ranks)
+    rows.push_back({{"rank", rank},
+                    {"pp", at.pp},
+                    {"dp", at.dp},
+                    {"parameters_bytes", m.parameters},
+                    {"masters_bytes", m.masters},
+                    {"gradients_bytes", m.gradients},
+                    {"optimizer_bytes", m.optimizer},
+                    {"blocks_bytes", m.blocks},
+                    {"workspace_bytes", m.workspace},
+                    {"host_bytes", m.host},
+                    {"communicator_bytes", m.communicator},
+                    {"allocator_peak_bytes", m.allocator_peak}});
+  write_file(path, nlohmann::ordered_json{{"device", device}, {"ranks", rows}}.dump(2) + "\n");
 }
 
 void write_memory_report(const std::filesystem::path& path, const RankMemory& mine, const Topology& topology,
@@ -33,22 +58,9 @@ void write_memory_report(const std::filesystem::path& path, const RankMemory& mi
   std::vector<RankMemory> all(static_cast<std::size_t>(comm.size()));
   comm.all_gather(ir::Group::world, &mine, all.data(), sizeof mine);
   if (comm.rank() != 0) return;
-  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const Coordinates at = topology.coordinates(static_cast<int>(r));
-    const RankMemory& m = all[r];
-    ranks.push_back({{"rank", r},
-                     {"pp", at.pp},
-                     {"dp", at.dp},
-                     {"parameters_bytes", m.parameters},
-                     {"masters_bytes", m.masters},
-                     {"gradients_bytes", m.gradients},
-                     {"optimizer_bytes", m.optimizer},
-                     {"blocks_bytes", m.blocks},
-                     {"workspace_bytes", m.workspace},
-                     {"allocator_peak_bytes", m.allocator_peak}});
-  }
-  write_file(path, nlohmann::ordered_json{{"ranks", ranks}}.dump(2) + "\n");
+  std::vector<RankMemoryRow> ranks;
+  for (int r = 0; r < comm.size(); ++r) ranks.push_back({r, topology.coordinates(r), all[static_cast<std::size_t>(r)]});
+  write_memory_file(path, "cpu", ranks);
 }
 
 }  // namespace fem::exec

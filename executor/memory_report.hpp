@@ -3,25 +3,42 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
+#include "executor/block_pool.hpp"
 #include "executor/comm/communicator.hpp"
 #include "executor/parameters.hpp"
 #include "executor/topology.hpp"
+#include "executor/tracking_allocator.hpp"
 
 namespace fem::exec {
 
-// Bytes. `allocator_peak` is the most that LibTorch's allocator held for the rank's thread at once; the others are the
-// sizes of buffers, which it includes.
+// Bytes. `allocator_peak` is the most that LibTorch's allocator held for the rank's thread at once. It includes the
+// buffers, whose sizes are given by kind, but for the communicator's scratch, and what operators allocate beside them.
 struct RankMemory {
   std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;  // see Parameters
   std::int64_t blocks = 0, workspace = 0;                                  // of activations: see BlockPool
+  std::int64_t communicator = 0;                                           // scratch of sums
+  std::int64_t host = 0;                                                   // copies of offloaded blocks
   std::int64_t allocator_peak = 0;
 };
 
-// The first four: memory that tensors share counts once, for the first kind in the order of the members.
-RankMemory measure(const Parameters& parameters);
+// Memory that tensors share counts once, for the first kind in the order of the members.
+RankMemory measure(const Parameters& parameters, const BlockPool& pool, const BlockPool& host,
+                   const Communicator& comm, const MemoryCounter& counter);
 
-// Gathers the ranks' figures; rank 0 writes {"ranks": [{"rank", "pp", "dp", "parameters_bytes", ...}]}.
+struct RankMemoryRow {
+  int rank = 0;
+  Coordinates at;
+  RankMemory memory;
+};
+
+// {"device", "ranks": [{"rank", "pp", "dp", "parameters_bytes", ...}]}.
+void write_memory_file(const std::filesystem::path& path, std::string_view device,
+                       std::span<const RankMemoryRow> ranks);
+
+// Gathers the ranks' figures; rank 0 writes the file.
 void write_memory_report(const std::filesystem::path& path, const RankMemory& mine, const Topology& topology,
                          Communicator& comm);
 

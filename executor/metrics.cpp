@@ -24,6 +24,7 @@ std::string ranks_text(std::int64_t a, std::int64_t b) {
 }  // namespace
 
 std::uint64_t hash_microbatch(const Microbatch& batch) {
+  if (!batch.tokens.defined()) return 0;  // a dry run; where there are data, units refuse a batch without tokens
   const std::uint64_t hash = mix(mix(0xcbf29ce484222325ULL, batch.tokens), batch.targets);
   return hash == 0 ? 1 : hash;  // 0 means "not read here"
 }
@@ -31,6 +32,7 @@ std::uint64_t hash_microbatch(const Microbatch& batch) {
 LossReduction::LossReduction(int microbatches, int pp, int replicas)
     : losses_(static_cast<std::size_t>(microbatches)),
       records_(static_cast<std::size_t>(microbatches)),
+      last_stage_(records_.size()),
       message_(records_.size() + 1),
       gathered_(message_.size() * static_cast<std::size_t>(std::max(pp, replicas))),
       pp_(pp),
@@ -75,6 +77,7 @@ void LossReduction::merge_pipeline() {
       sum.tokens += r.tokens;
       sum.first_stage ^= r.first_stage;
       sum.last_stage ^= r.last_stage;
+      if (r.last_stage != 0) last_stage_[m] = i;
     }
     if (sum.first_stage != sum.last_stage)
       throw ExecutionError("the first stage and the last stage read different samples for microbatch m" +
@@ -106,11 +109,14 @@ StepMetrics LossReduction::reduce(Communicator& comm, std::int64_t step, std::ui
   return metrics;
 }
 
-std::string LossReduction::not_finite() const {
+std::string LossReduction::not_finite(const Topology& topology) const {
   for (int i = 0; i < replicas_; ++i)
     for (std::size_t m = 0; m < records_.size(); ++m)
-      if (!std::isfinite(gathered(i, 1 + m).record.loss))
-        return "loss of microbatch m" + std::to_string(m) + " on dp " + std::to_string(i);
+      if (!std::isfinite(gathered(i, 1 + m).record.loss)) {
+        const int first = topology.rank({.pp = last_stage_[m]});
+        const int rank = topology.members(ir::Group::dp_cp, first)[static_cast<std::size_t>(i)];
+        return "loss of microbatch m" + std::to_string(m) + " on " + topology.rank_text(rank);
+      }
   return {};
 }
 

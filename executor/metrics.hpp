@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/comm/communicator.hpp"
+#include "executor/topology.hpp"
 #include "executor/units/unit.hpp"
 
 namespace fem::exec {
@@ -39,8 +40,9 @@ class LossReduction {
   // means that ranks have lost step or that replicas have drifted apart, and is an ExecutionError that names the ranks.
   StepMetrics reduce(Communicator& comm, std::int64_t step, std::uint64_t norm_bits, bool stop);
 
-  // After reduce(): the first microbatch whose loss is not finite, "loss of m3 on dp 1"; "" when all are finite.
-  std::string not_finite() const;
+  // After reduce(): the first microbatch whose loss is not finite and the rank that computed it, "loss of microbatch m3
+  // on rank 3 (pp 1 dp 1)"; "" when all are finite.
+  std::string not_finite(const Topology& topology) const;
 
  private:
   struct Record {
@@ -70,6 +72,7 @@ class LossReduction {
 
   std::vector<LossSum> losses_;
   std::vector<Record> records_;
+  std::vector<int> last_stage_;               // by microbatch: the pipeline coordinate that computed its loss
   std::vector<Entry> message_, gathered_;  // [1 + microbatches], [members][1 + microbatches]
   int pp_, replicas_;
 };

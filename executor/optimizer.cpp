@@ -1,7 +1,9 @@
 #include "executor/optimizer.hpp"
 
-#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_adamw_cpu_dispatch.h>
 #include <ATen/ops/zeros.h>
+
+#include "executor/units/formats.hpp"
 
 namespace fem::exec {
 
@@ -9,7 +11,7 @@ AdamW::AdamW(const ir::Settings& settings, StageParameters& stage)
     : beta1_(settings.optimizer.beta1),
       beta2_(settings.optimizer.beta2),
       eps_(settings.optimizer.eps),
-      count_(at::zeros({}, at::kFloat)),
+      count_(at::zeros({}, stage.units.at(0).master.options())),
       stage_(stage) {
   decayed_.weight_decay = settings.optimizer.weight_decay;
   for (UnitParameters& unit : stage.units)
@@ -26,12 +28,15 @@ void AdamW::add(Set& set, const OwnedPart& part) {
 }
 
 void AdamW::step(double lr, std::int64_t update) {
-  count_.fill_(static_cast<double>(update));
-  for (Set* set : {&decayed_, &plain_}) {
-    if (set->params.empty()) continue;
-    at::_fused_adamw_(set->params, set->grads, set->exp_avgs, set->exp_avg_sqs, {}, set->steps, lr, beta1_, beta2_,
-                      set->weight_decay, eps_, /*amsgrad=*/false, /*maximize=*/false);
-  }
+  over_memory(count_, [&] {
+    *out<float>(count_) = static_cast<float>(update);
+    for (Set* set : {&decayed_, &plain_}) {
+      if (set->params.empty()) continue;
+      // Past the dispatcher, which copies the lists. It allocates nothing.
+      at::cpu::_fused_adamw_(set->params, set->grads, set->exp_avgs, set->exp_avg_sqs, {}, set->steps, lr, beta1_,
+                             beta2_, set->weight_decay, eps_, /*amsgrad=*/false, /*maximize=*/false);
+    }
+  });
   for (UnitParameters& unit : stage_.units)
     if (unit.gathered) Parameters::refresh_compute(unit);
 }

@@ -6,6 +6,7 @@
 
 #include "executor/error.hpp"
 #include "executor/units/init.hpp"
+#include "executor/units/memory.hpp"
 #include "executor/weights/model_weights.hpp"
 
 namespace fem::exec {
@@ -49,8 +50,8 @@ std::int64_t parameter_slots(const ir::Settings& settings) {
   return parameter_index(head, static_cast<std::int64_t>(ir::info(ir::UnitKind::head).params.size()));
 }
 
-Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica)
-    : replica_(replica), by_lane_(plan.level >= ir::Level::Lane) {
+Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica, c10::Device device)
+    : replica_(replica), device_(device), by_lane_(plan.level >= ir::Level::Lane) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const ir::Stage& stage = plan.stages[s];
     if (stage.pp != pp) continue;
@@ -64,6 +65,8 @@ Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica)
     for (UnitParameters& unit : stage.units) {
       if (!unit.compute.defined()) unit.compute = gather_buffer_.narrow(0, 0, unit.elements);
       if (!unit.grad.defined()) unit.grad = grad_buffer_.narrow(0, 0, unit.elements);
+      unit.compute_own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
+      unit.grad_own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
       unit.params = parameter_views(unit.compute, unit.kind, dims);
       unit.grads = parameter_views(unit.grad, unit.kind, dims);
       if (unit.owns_all()) {
@@ -80,9 +83,13 @@ Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica)
     }
 }
 
+at::Tensor Parameters::zeros(std::int64_t elements, at::ScalarType type) const {
+  return at::zeros({elements}, at::TensorOptions(type).device(device_));
+}
+
 // Of a buffer that units share: it grows to the largest of them.
 at::Tensor Parameters::shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type) {
-  if (!buffer.defined() || buffer.numel() < elements) buffer = at::zeros({elements}, type);
+  if (!buffer.defined() || buffer.numel() < elements) buffer = zeros(elements, type);
   return {};
 }
 
@@ -95,28 +102,28 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
   unit.owned = zero > 0 ? unit.elements / replica_.count : unit.elements;
   unit.owned_begin = zero > 0 ? unit.owned * replica_.index : 0;
   const bool fp32 = settings.precision.compute == "fp32";
-  const at::ScalarType format = fp32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType format = compute_type(settings);
   const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
   const auto windowed = [&](std::optional<Window>& window, at::ScalarType type) {
-    window.emplace(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)));
+    window.emplace(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)), device_);
     return window->view(0, {unit.elements}, type);
   };
   if (zero < 3) {
-    unit.compute = at::zeros({unit.elements}, format);
+    unit.compute = zeros(unit.elements, format);
   } else {
     unit.compute = by_lane_ ? windowed(unit.compute_window, format) : shared(gather_buffer_, unit.elements, format);
   }
-  unit.master = fp32 && zero < 3 ? owned(unit.compute) : at::zeros({unit.owned}, at::kFloat);
+  unit.master = fp32 && zero < 3 ? owned(unit.compute) : zeros(unit.owned, at::kFloat);
   unit.gathered = zero < 3;
-  unit.exp_avg = at::zeros({unit.owned}, at::kFloat);
-  unit.exp_avg_sq = at::zeros({unit.owned}, at::kFloat);
+  unit.exp_avg = zeros(unit.owned, at::kFloat);
+  unit.exp_avg_sq = zeros(unit.owned, at::kFloat);
   unit.reduced_in_place = ir::reduced_once(settings, unit.kind);
   if (unit.reduced_in_place) {
-    unit.grad = at::zeros({unit.elements}, at::kFloat);
+    unit.grad = zeros(unit.elements, at::kFloat);
     unit.reduced = owned(unit.grad);
   } else {
     unit.grad = by_lane_ ? windowed(unit.grad_window, at::kFloat) : shared(grad_buffer_, unit.elements, at::kFloat);
-    unit.reduced = at::zeros({unit.owned}, at::kFloat);
+    unit.reduced = zeros(unit.owned, at::kFloat);
   }
   return unit;
 }
@@ -144,8 +151,7 @@ void Parameters::set_master(UnitParameters& unit, const at::Tensor& whole) {
 }
 
 void Parameters::refresh_compute(UnitParameters& unit) {
-  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
-  if (own.const_data_ptr() != unit.master.const_data_ptr()) own.copy_(unit.master);
+  if (unit.compute_own.const_data_ptr() != unit.master.const_data_ptr()) unit.compute_own.copy_(unit.master);
 }
 
 void Parameters::refresh_compute() {
@@ -164,8 +170,8 @@ void Parameters::gather(UnitParameters& unit, Communicator& comm, ir::Group grou
     in_gather_buffer_ = &unit;
   }
   refresh_compute(unit);
-  const at::Tensor own = unit.compute.narrow(0, unit.owned_begin, unit.owned);
-  comm.all_gather(group, own.const_data_ptr(), unit.compute.mutable_data_ptr(), own.nbytes());
+  comm.all_gather(group, unit.compute_own.const_data_ptr(), unit.compute.mutable_data_ptr(),
+                  unit.compute_own.nbytes());
   unit.gathered = true;
 }
 

@@ -42,6 +42,7 @@ struct UnitParameters {
   std::int64_t elements = 0, owned_begin = 0, owned = 0;
 
   at::Tensor compute;  // whole, in the compute format. In fp32 the owned part is the master's memory, but for zero 3
+  at::Tensor compute_own, grad_own;  // the owned parts of `compute` and `grad`, views
   at::Tensor grad;     // whole, fp32: accumulators of the plain sum of token losses
   at::Tensor master, exp_avg, exp_avg_sq;  // owned, fp32: master copy and moments of AdamW
   at::Tensor reduced;  // owned, fp32: gradients summed over the replicas; `grad`'s memory where reduced once a step
@@ -74,8 +75,9 @@ std::int64_t parameter_slots(const ir::Settings& settings);  // number of those 
 // and the head's, with a buffer and an accumulator each, on every layout.
 class Parameters {
  public:
-  // Allocates; the values come from initialise() or from a checkpoint. Gradients and moments are zero.
-  Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica = {});
+  // Allocates; the values come from initialise() or from a checkpoint. Gradients and moments are zero. On Meta there
+  // are sizes alone.
+  Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica = {}, c10::Device device = c10::kCPU);
 
   // Values from the seed and the parameters' names alone, the same on every layout.
   void initialise(const ir::Settings& settings, std::uint64_t seed);
@@ -97,6 +99,7 @@ class Parameters {
   void poison(bool on) { poison_ = on; }
 
   ReplicaPlace replica() const { return replica_; }
+  c10::Device device() const { return device_; }
   std::span<StageParameters> stages() { return stages_; }
   std::span<const StageParameters> stages() const { return stages_; }
   StageParameters* find_stage(int stage);  // nullptr: not on this rank
@@ -104,10 +107,12 @@ class Parameters {
   const at::Tensor* find_weight(ir::UnitKind kind) const;
 
  private:
+  at::Tensor zeros(std::int64_t elements, at::ScalarType type) const;
   UnitParameters make_unit(const ir::Settings& settings, std::int64_t unit);
   at::Tensor shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type);
 
   ReplicaPlace replica_;
+  c10::Device device_;
   bool by_lane_;
   std::vector<StageParameters> stages_;
   at::Tensor gather_buffer_, grad_buffer_;  // that units share, as large as the largest of them; or undefined

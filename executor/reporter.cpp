@@ -1,5 +1,7 @@
 #include "executor/reporter.hpp"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -66,10 +68,12 @@ void Reporter::header() {
   for (const std::string& warning : inputs_.warnings) line("warning: " + warning);
 }
 
-void Reporter::step(std::int64_t step, const StepResult& result, double lr, std::int64_t skipped) {
+void Reporter::step(const StepReport& report) {
+  const StepResult& result = report.result;
+  if (!result.finite) skip(report);
   ++steps_done_;
   ++steps_since_log_;
-  const std::int64_t steps = plan_.settings.run.steps, done = step + 1;
+  const std::int64_t steps = plan_.settings.run.steps, done = report.step + 1;
   const bool log = done % plan_.settings.run.log_interval == 0 || done == steps;
   const double now = seconds();
   const double step_tokens = static_cast<double>(plan_.settings.batch.global * plan_.settings.batch.seq_len);
@@ -78,23 +82,28 @@ void Reporter::step(std::int64_t step, const StepResult& result, double lr, std:
   json["step"] = done;
   json["loss"] = result.metrics.loss();
   json["grad_norm"] = result.grad_norm;
-  json["lr"] = lr;
+  json["lr"] = report.lr;
   json["tokens"] = result.metrics.tokens;
-  json["skipped"] = skipped;
+  json["skipped"] = report.skipped;
+  if (report.loss_scale) json["loss_scale"] = *report.loss_scale;
   json["tokens_per_s"] = rate;
   json["elapsed_s"] = now;
   write_metrics(json.dump());
   if (!log) return;
   const double remaining = now / static_cast<double>(steps_done_) * static_cast<double>(steps - done);
   line(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.4f}  lr {:.3e}  {:.0f} tokens/s  elapsed {}  "
-                   "remaining {}", done, std::to_string(steps).size(), steps, result.metrics.loss(), result.grad_norm,
-                   lr, rate, duration_text(now), duration_text(remaining)));
+                   "remaining {}", done, std::to_string(steps).size(), steps, result.metrics.loss(),
+                   std::fabs(result.grad_norm), report.lr, rate, duration_text(now), duration_text(remaining)));
   logged_at_ = now;
   steps_since_log_ = 0;
 }
 
-void Reporter::skip(std::int64_t step, const StepResult& result, std::int64_t skipped) {
-  line(fmt::format("step {} skipped: {} ({} skipped so far)", step + 1, result.problem, skipped));
+void Reporter::skip(const StepReport& report) {
+  std::string scale;
+  if (report.loss_scale && report.loss_scale != report.next_loss_scale)
+    scale = fmt::format("; loss scale {} -> {}", *report.loss_scale, *report.next_loss_scale);
+  line(fmt::format("step {} skipped: {} ({} skipped so far{})", report.step + 1, report.result.problem, report.skipped,
+                   scale));
 }
 
 void Reporter::evaluation(std::int64_t step, const StepMetrics& metrics) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "executor/interpreter.hpp"
@@ -13,8 +14,18 @@
 
 namespace fem::exec {
 
+// One step as the reporter tells of it.
+struct StepReport {
+  std::int64_t step = 0;  // from 0
+  const StepResult& result;
+  double lr = 0;
+  std::int64_t skipped = 0;  // steps until now, this one included
+  std::optional<std::int64_t> loss_scale, next_loss_scale;  // of this step and of the one after it; fp16 alone
+};
+
 // Rank 0's; the other ranks have none. Metrics are JSON lines with the digits that read back to the same double:
 //   {"step":1,"loss":5.5,"grad_norm":1.2,"lr":0.001,"tokens":4096,"skipped":0,"tokens_per_s":8000.0,"elapsed_s":0.5}
+// with "loss_scale":65536 after "skipped" in fp16;
 //   {"step":10,"eval_loss":3.2,"eval_tokens":4096}
 // "step" counts from 1: the number of steps done when the line is written. A value that is not finite is null.
 class Reporter {
@@ -23,12 +34,12 @@ class Reporter {
   Reporter(const ir::Plan& plan, const RunInputs& inputs, const RunOptions& options);
 
   void header();
-  void step(std::int64_t step, const StepResult& result, double lr, std::int64_t skipped);
-  void skip(std::int64_t step, const StepResult& result, std::int64_t skipped);
+  void step(const StepReport& report);
   void evaluation(std::int64_t step, const StepMetrics& metrics);
   void line(const std::string& text);  // anything else worth a line
 
  private:
+  void skip(const StepReport& report);
   double seconds() const;
   void write_metrics(const std::string& line);
 

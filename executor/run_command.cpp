@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "executor/agreement.hpp"
+#include "executor/dry_run.hpp"
 #include "executor/error.hpp"
 #include "executor/run_inputs.hpp"
 #include "executor/run_options.hpp"
@@ -103,6 +104,38 @@ void check_local(const LaunchEnvironment& launch) {
                          " processes: use --backend mpi, or start femrun alone");
 }
 
+// A dry run has no data, no weights and no other processes, and leaves nothing behind but figures.
+void check_dry_run(const RunCommand& command) {
+  const bool dry = command.device == "meta";
+  if (!dry && command.rank) throw ExecutionError("--rank belongs to a dry run: give --device meta too");
+  const std::pair<const char*, bool> given[] = {
+      {"--backend", !command.backend.empty()}, {"--init", !command.init.empty()},
+      {"--resume", !command.resume.empty()},   {"--save", !command.save.empty()},
+      {"--metrics", !command.metrics.empty()}, {"--dump-batches", !command.dump_batches.empty()},
+      {"--trace", !command.trace.empty()},     {"--poison", command.poison}};
+  for (const auto& [option, is_given] : given)
+    if (dry && is_given)
+      throw ExecutionError(std::string(option) + " does not go with --device meta: a dry run has no data, no weights "
+                           "and no other processes; it takes --rank, --memory and --set");
+}
+
+int run_dry(const RunCommand& command, const ir::Plan& plan, const LaunchEnvironment& launch, std::ostream& out,
+            std::ostream& err) {
+  if (launch.world_size > 1)
+    stop_with(kExitInput, "a dry run is one process, but " + std::string(name(launch.launcher)) + " started " +
+                              launch.size_variable + "=" + std::to_string(launch.world_size) + ": start femrun alone",
+              err);
+  or_exit(kExitInput, err, [&] { check_dry_run_plan(plan, command.rank); });
+  const std::vector<DryRank> ranks = or_exit(kExitRuntime, err, [&] { return dry_run(plan, command.rank); });
+  if (!command.memory.empty())
+    or_exit(kExitInput, err, [&] {
+      write_memory_file(command.memory, "meta", std::vector<RankMemoryRow>(ranks.begin(), ranks.end()));
+    });
+  out << "dry run of the plan: one rank of each pipeline coordinate, the first of " << plan.settings.parallel.dp
+      << " alike\n" << dry_run_table(ranks) << std::flush;
+  return kExitFine;
+}
+
 RunOptions run_options(const RunCommand& command, Backend backend, std::ostream& out) {
   RunOptions options;
   options.init = command.init;
@@ -151,6 +184,7 @@ int train(const RunCommand& command, const CheckedPlan& checked, Backend backend
 }  // namespace
 
 int run_command(const RunCommand& command, std::ostream& out, std::ostream& err) try {
+  or_exit(kExitUsage, err, [&] { check_dry_run(command); });
   const LaunchEnvironment launch = or_exit(kExitInput, err, [] { return detect_launch(); });
   const Backend backend = or_exit(kExitInput, err, [&] { return choose_backend(command, launch); });
   // One process a host speaks of what all of them find wrong.
@@ -162,6 +196,7 @@ int run_command(const RunCommand& command, std::ostream& out, std::ostream& err)
     err << checked.rejection << std::flush;
     return kExitInput;
   }
+  if (command.device == "meta") return run_dry(command, plan, launch, out, speaker);
   or_exit(kExitRuntime, speaker, [&] { check_device(command, backend, launch); });
   const int ranks = or_exit(kExitInput, speaker, [&] { return Topology(plan.settings).size(); });
   if (backend == Backend::local) {

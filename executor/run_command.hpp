@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ inline constexpr int kExitFine = 0, kExitInput = 1, kExitUsage = 2, kExitRuntime
 struct RunCommand {
   std::filesystem::path plan;
   std::string backend;                 // empty: the launcher's (local without one)
-  std::string device = "cpu";          // cpu or cuda
+  std::string device = "cpu";          // cpu, cuda or meta: a dry run
+  std::optional<int> rank;             // of a dry run: this pipeline rank alone
   std::vector<std::string> overrides;  // "section.key=value", in order
   std::filesystem::path init, resume, save, metrics, memory, trace, dump_batches;
   std::string lanes = "threads";       // or inline
@@ -26,8 +28,8 @@ struct RunCommand {
   const std::atomic<bool>* stop = nullptr;
 };
 
-// Parses and verifies the plan before anything else, then joins the ranks and trains. Returns the exit code; every
-// failure is one message on `err`.
+// Parses and verifies the plan before anything else, then joins the ranks and trains; on device meta it prints what
+// each rank would hold instead. Returns the exit code; every failure is one message on `err`.
 int run_command(const RunCommand& command, std::ostream& out, std::ostream& err);
 
 }  // namespace fem::exec

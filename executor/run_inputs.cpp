@@ -10,29 +10,6 @@
 namespace fem::exec {
 namespace {
 
-void check_plan(const ir::Plan& plan) {
-  const auto& parallel = plan.settings.parallel;
-  const auto only_one = [](const char* axis, std::int64_t size) {
-    if (size != 1)
-      throw ExecutionError("parallel." + std::string(axis) + "=" + std::to_string(size) +
-                           ": this version runs " + axis + "=1 only; use pp and dp");
-  };
-  only_one("tp", parallel.tp);
-  only_one("cp", parallel.cp);
-  only_one("ep", parallel.ep);
-  if (plan.level == ir::Level::Stage)
-    throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
-                         ": it has no communication yet; run its passes with femc");
-  if (!plan.find("train")) throw ExecutionError("the plan has no program 'train'");
-  if (plan.level == ir::Level::Lane) {
-    for (const ir::Program& program : plan.programs)
-      for (const ir::RankProgram& rank : program.ranks)
-        if (rank.arena == 0)
-          throw ExecutionError("the plan is at level lane without an arena: its passes must end with 'arena'");
-  }
-  check_executable(plan);
-}
-
 void open_data(const ir::Plan& plan, bool read_tokens, RunInputs& inputs) {
   const ir::Settings& settings = plan.settings;
   if (settings.data.train.empty())
@@ -60,9 +37,34 @@ void try_outputs(const RunOptions& options) {
   }
   if (!options.metrics.empty() && !std::ofstream(options.metrics, std::ios::app))
     throw ExecutionError("cannot write the metrics file " + options.metrics.string());
+  if (!options.memory.empty() && !std::ofstream(options.memory, std::ios::app))
+    throw ExecutionError("cannot write the memory file " + options.memory.string());
 }
 
 }  // namespace
+
+void check_plan(const ir::Plan& plan) {
+  const auto& parallel = plan.settings.parallel;
+  const auto only_one = [](const char* axis, std::int64_t size) {
+    if (size != 1)
+      throw ExecutionError("parallel." + std::string(axis) + "=" + std::to_string(size) +
+                           ": this version runs " + axis + "=1 only; use pp and dp");
+  };
+  only_one("tp", parallel.tp);
+  only_one("cp", parallel.cp);
+  only_one("ep", parallel.ep);
+  if (plan.level == ir::Level::Stage)
+    throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
+                         ": it has no communication yet; run its passes with femc");
+  if (!plan.find("train")) throw ExecutionError("the plan has no program 'train'");
+  if (plan.level == ir::Level::Lane) {
+    for (const ir::Program& program : plan.programs)
+      for (const ir::RankProgram& rank : program.ranks)
+        if (rank.arena == 0)
+          throw ExecutionError("the plan is at level lane without an arena: its passes must end with 'arena'");
+  }
+  check_executable(plan);
+}
 
 RunInputs open_inputs(const ir::Plan& plan, const RunOptions& options, bool lead) {
   check_plan(plan);

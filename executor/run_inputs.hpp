@@ -27,6 +27,9 @@ struct RunInputs {
   std::int64_t first_step = 0, updates = 0;
 };
 
+// ExecutionError where this version does not execute the plan.
+void check_plan(const ir::Plan& plan);
+
 // Opens data, weights or checkpoint. ExecutionError, one sentence, for whatever makes the run impossible: a plan that
 // this version does not execute, no data, bad files. `read_tokens`: read the training tokens once to find bad ids (one
 // process of a run is enough).

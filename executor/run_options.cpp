@@ -1,5 +1,6 @@
 #include "executor/run_options.hpp"
 
+#include <bit>
 #include <vector>
 
 namespace fem::exec {
@@ -59,9 +60,18 @@ bool check_run_settings(const ir::Settings& settings, ir::DiagnosticSink& sink) 
   at_least("run.eval_interval", settings.run.eval_interval, std::int64_t{0});
   at_least("run.eval_steps", settings.run.eval_steps, std::int64_t{1});
   at_least("run.log_interval", settings.run.log_interval, std::int64_t{1});
+  at_least("run.skip_limit", settings.run.skip_limit, std::int64_t{1});
   at_least("optimizer.warmup_steps", settings.optimizer.warmup_steps, std::int64_t{0});
   at_least("optimizer.lr", settings.optimizer.lr, 0.0);
   at_least("optimizer.min_lr", settings.optimizer.min_lr, 0.0);
+  at_least("precision.loss_scale_interval", settings.precision.loss_scale_interval, std::int64_t{1});
+  const auto power_of_two = [&](const char* key, std::int64_t value, std::int64_t least, std::int64_t most) {
+    if (value < least || value > most || !std::has_single_bit(static_cast<std::uint64_t>(value)))
+      sink.error({}, std::string(key) + " is " + std::to_string(value) + ", must be a power of two between " +
+                         std::to_string(least) + " and " + std::to_string(most));
+  };
+  power_of_two("precision.loss_scale", settings.precision.loss_scale, 1, std::int64_t{1} << 40);
+  power_of_two("precision.loss_scale_factor", settings.precision.loss_scale_factor, 2, 65536);
   return sink.errors() == before;
 }
 

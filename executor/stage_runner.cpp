@@ -1,5 +1,6 @@
 #include "executor/stage_runner.hpp"
 
+#include <cstring>
 #include <string>
 
 #include "executor/error.hpp"
@@ -8,7 +9,10 @@ namespace fem::exec {
 
 StageRunner::StageRunner(const ir::Plan& plan, Parameters& parameters, const ParallelContext& context,
                          Activations& activations)
-    : activations_(activations), local_(plan.stages.size()) {
+    : activations_(activations),
+      first_sample_(context.dp_rank * (plan.settings.batch.global / plan.settings.parallel.dp)),
+      micro_(plan.settings.batch.micro),
+      local_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages()) {
     const ir::Stage& stage = plan.stages[static_cast<std::size_t>(mine.stage)];
     auto local = std::make_unique<Local>();
@@ -23,11 +27,13 @@ StageRunner::StageRunner(const ir::Plan& plan, Parameters& parameters, const Par
 StageRunner::LocalUnit StageRunner::make_local(const ir::Settings& settings, UnitParameters& parameters,
                                                const ParallelContext& context) {
   const auto kind = ir::unit_kind(settings, parameters.unit);
+  if (kind == ir::UnitKind::block && !rotary_) rotary_.emplace(make_rotary(settings, parameters.compute.device()));
   const auto dims = ir::unit_dims(settings);
   const auto formats = ir::unit_formats(settings);
   const auto block = [&](ir::UnitBlock b) { return ir::block_bytes(kind, b, dims, formats); };
   const auto workspace = [&](ir::Phase p) { return ir::workspace_bytes(kind, p, dims, formats); };
-  return {make_unit(settings, parameters.unit, context, parameters.params, parameters.grads),
+  return {make_unit(settings, parameters.unit, context, parameters.params, parameters.grads,
+                    rotary_ ? &*rotary_ : nullptr),
           ir::saved_w_is_cheap(kind),
           block(ir::UnitBlock::saved_b),
           block(ir::UnitBlock::saved_w),
@@ -35,6 +41,16 @@ StageRunner::LocalUnit StageRunner::make_local(const ir::Settings& settings, Uni
           workspace(ir::Phase::forward),
           workspace(ir::Phase::backward_input),
           workspace(ir::Phase::backward_weight)};
+}
+
+void StageRunner::begin(bool train, std::int64_t step, double loss_scale) {
+  step_ = {train, step, first_sample_, static_cast<float>(loss_scale)};
+}
+
+CallContext StageRunner::context(int m) const {
+  CallContext context = step_;
+  context.sample += m * micro_;
+  return context;
 }
 
 StageRunner::Local& StageRunner::local(int stage) {
@@ -72,7 +88,7 @@ void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, K
   Block y = here.last && last ? Block() : activations_.activation();
   own.run->forward({.x = x.data(), .y = y.data(), .saved_b = saved_b.data(), .saved_w = saved_w.data(),
                     .workspace = pool.workspace(own.forward)},
-                   batch, &losses.loss(m));
+                   batch, &losses.loss(m), context(m));
   if (keep == Keep::everything || keep == Keep::expensive) blocks.saved_b = std::move(saved_b);
   if (keep == Keep::everything || (keep == Keep::expensive && !own.cheap)) blocks.saved_w = std::move(saved_w);
   if (keep != Keep::nothing) blocks.input = std::move(x);
@@ -101,7 +117,7 @@ void StageRunner::recompute(int stage, int m, int unit, const Microbatch& batch,
   blocks.saved_w = pool.take(own.saved_w);
   own.run->recompute({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
                       .workspace = pool.workspace(own.forward)},
-                     batch, what);
+                     batch, what, context(m));
 }
 
 void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
@@ -109,6 +125,38 @@ void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
   UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
   if (what == Recompute::everything) blocks.saved_b.reset();
   if (what == Recompute::everything || own.cheap) blocks.saved_w.reset();
+}
+
+void StageRunner::copy_block(const Block& from, const Block& to, std::int64_t bytes) {
+  if (activations_.pool().holds_data()) std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+}
+
+void StageRunner::offload(int stage, int m, int unit, int slot) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
+    if (bytes == 0) return;
+    FEM_CHECK(saved && !host, "a saved block is offloaded that is not there");
+    host = activations_.host_pool().take(bytes);
+    copy_block(saved, host, bytes);
+    saved.reset();
+  };
+  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
+  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
+}
+
+void StageRunner::reload(int stage, int m, int unit, int slot) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
+    if (bytes == 0) return;
+    FEM_CHECK(host && !saved, "a saved block is reloaded that was not offloaded");
+    saved = activations_.pool().take(bytes, ir::Lane::Copy);
+    copy_block(host, saved, bytes);
+    host.reset();
+  };
+  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
+  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
 }
 
 void StageRunner::backward(int stage, int m) {
@@ -142,7 +190,8 @@ void StageRunner::backward_input(int stage, int m, int unit) {
   Block dx = embedding ? Block() : activations_.activation();
   own.run->backward_input({.x = blocks.input.data(), .saved_b = blocks.saved_b.data(), .saved_w = blocks.saved_w.data(),
                            .work = blocks.work.data(), .dy = blocks.grad_output.data(), .dx = dx.data(),
-                           .workspace = pool.workspace(own.backward_input)});
+                           .workspace = pool.workspace(own.backward_input)},
+                          context(m));
   blocks.input.reset();
   blocks.saved_b.reset();
   if (embedding) return;
@@ -162,7 +211,8 @@ void StageRunner::backward_weight(int stage, int m, int unit) {
             "the gradient of the output is read before it is written");
   own.run->backward_weight({.saved_w = blocks.saved_w.data(), .work = blocks.work.data(),
                             .dy = blocks.grad_output.data(),
-                            .workspace = activations_.pool().workspace(own.backward_weight)});
+                            .workspace = activations_.pool().workspace(own.backward_weight)},
+                           context(m));
   blocks.saved_w.reset();
   blocks.work.reset();
   blocks.grad_output.reset();

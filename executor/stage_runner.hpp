@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "executor/activations.hpp"
 #include "executor/metrics.hpp"
 #include "executor/parameters.hpp"
+#include "executor/units/rotary.hpp"
 #include "executor/units/unit.hpp"
 #include "ir/plan.hpp"
 
@@ -27,6 +29,9 @@ class StageRunner {
   // Makes the units of the stages in `parameters`. All references must outlive the runner.
   StageRunner(const ir::Plan& plan, Parameters& parameters, const ParallelContext& context, Activations& activations);
 
+  // Before a program: what its units are told beside their microbatch. Without a call nothing is dropped or scaled.
+  void begin(bool train, std::int64_t step, double loss_scale);
+
   // Input (or the batch) -> output and saved tensors, or the loss. `keep`: a backward will follow.
   void forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses);
 
@@ -45,6 +50,10 @@ class StageRunner {
 
   // Fills the saved blocks that the forward did not keep or that were freed, with the same bits.
   void recompute(int stage, int m, int unit, const Microbatch& batch, Recompute what);
+
+  // Offload and Reload of saved block `slot` of ir/units.hpp, of both where it is -1, by lane copy.
+  void offload(int stage, int m, int unit, int slot);
+  void reload(int stage, int m, int unit, int slot);
 
   // Drops what recompute() of the same kind fills again.
   void free_saved(int stage, int m, int unit, Recompute what);
@@ -69,9 +78,14 @@ class StageRunner {
   };
   Local& local(int stage);
   LocalUnit make_local(const ir::Settings& settings, UnitParameters& parameters, const ParallelContext& context);
+  void copy_block(const Block& from, const Block& to, std::int64_t bytes);
   Block take_input(const Local& here, int stage, int m, int unit);
+  CallContext context(int m) const;
 
   Activations& activations_;
+  std::optional<Rotary> rotary_;  // of all blocks
+  CallContext step_;                   // of the program's first microbatch
+  std::int64_t first_sample_, micro_;  // of this replica in the global batch; samples of a microbatch
   std::vector<std::unique_ptr<Local>> local_;  // by stage; null where another rank runs it
 };
 

@@ -35,6 +35,8 @@ class Topology {
 
   // "pp 1 dp 0", and cp and tp where their size is above 1.
   std::string place(int rank) const;
+  // "rank 2 (pp 1 dp 0)"
+  std::string rank_text(int rank) const { return "rank " + std::to_string(rank) + " (" + place(rank) + ")"; }
 
  private:
   Topology(const ir::Settings& settings, std::span<const ir::Stage> stages);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <new>
 
@@ -47,6 +48,29 @@ class TrackingAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
 
+// For the Meta device, whose operators look at addresses but never follow them. Addresses are needed all the same: the
+// null one means "no buffer" everywhere.
+class SizeAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const c10::Device meta(c10::DeviceType::Meta);
+    if (bytes == 0) return {nullptr, nullptr, &release_size, meta};
+    auto* held = new Header{counter_of_thread, bytes};
+    if (held->counter) held->counter->add(static_cast<std::int64_t>(bytes));
+    const std::uintptr_t address = next_.fetch_add((bytes + kAlignment - 1) / kAlignment * kAlignment);
+    return {reinterpret_cast<void*>(address), held, &release_size, meta};
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+
+ private:
+  static void release_size(void* context) {
+    const std::unique_ptr<Header> held(static_cast<Header*>(context));
+    if (held && held->counter) held->counter->add(-static_cast<std::int64_t>(held->bytes));
+  }
+  // From here on no system has memory: following an address ends the process at once.
+  std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 54};
+};
+
 MemoryCounter& new_counter() {
   static std::mutex mutex;
   static std::deque<MemoryCounter> counters;  // addresses stay
@@ -56,9 +80,11 @@ MemoryCounter& new_counter() {
 
 }  // namespace
 
-void track_allocations() {
-  static TrackingAllocator allocator;  // LibTorch keeps the address for ever
-  c10::SetAllocator(c10::DeviceType::CPU, &allocator, /*priority=*/100);
+void track_allocations(c10::DeviceType device) {
+  static TrackingAllocator memory;  // LibTorch keeps the addresses for ever
+  static SizeAllocator sizes;
+  c10::Allocator* allocator = device == c10::DeviceType::Meta ? static_cast<c10::Allocator*>(&sizes) : &memory;
+  c10::SetAllocator(device, allocator, /*priority=*/100);
 }
 
 CountAllocations::CountAllocations() : counter_(new_counter()), before_(counter_of_thread) {

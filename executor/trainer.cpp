@@ -21,7 +21,8 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
       here_(topology_.coordinates(comm.rank())),
       parameters_(plan, here_.pp,
                   {comm.group_rank(ir::piece_group(plan.settings)), comm.group_size(ir::piece_group(plan.settings))}),
-      interpreter_(plan, topology_, comm, parameters_, comm.progress(), options.lanes) {
+      interpreter_(plan, topology_, comm, parameters_, comm.progress(), options.lanes),
+      scaler_(plan.settings) {
   if (!options.trace.empty()) interpreter_.keep_times();
   parameters_.poison(options.poison);
   fill_parameters(plan.settings, inputs, parameters_);
@@ -32,7 +33,11 @@ Trainer::Trainer(const ir::Plan& plan, const RunInputs& inputs, const RunOptions
                                        inputs.first_step * plan.settings.batch.global);
   summary_.steps = inputs.first_step;
   summary_.updates = inputs.updates;
+  summary_.skipped = inputs.first_step - inputs.updates;
   summary_.loss = summary_.eval_loss = std::numeric_limits<double>::quiet_NaN();
+  if (!inputs.checkpoint) return;
+  scaler_.restore(inputs.checkpoint->state.loss_scale);
+  skips_in_a_row_ = inputs.checkpoint->state.skips_in_a_row;
 }
 
 bool Trainer::reads_batch() const {
@@ -59,6 +64,7 @@ RunSummary Trainer::run() {
     if (!options_.trace.empty() && (summary_.stopped || summary_.steps == steps))
       write_trace(options_.trace, *plan_.find("train"), interpreter_.times(), topology_, comm_);
     account(step, result);
+    if (!summary_.failure.empty()) return summary_;
     if (interval > 0 && summary_.steps % interval == 0 && !summary_.stopped) evaluate(evaluated = summary_.steps);
   }
   summary_.stopped = summary_.stopped && summary_.steps < steps;
@@ -74,27 +80,32 @@ StepResult Trainer::train_step(std::int64_t step) {
   input.step = step + 1;  // as progress lines count
   input.lr = learning_rate(plan_.settings, summary_.updates);
   input.update = summary_.updates + 1;
+  input.loss_scale = scaler_.factor();
   input.stop = options_.stop;
   if (loader_) input.batches = loader_->next().microbatches;
   return interpreter_.run(*plan_.find("train"), input);
 }
 
 void Trainer::account(std::int64_t step, const StepResult& result) {
-  const double lr = learning_rate(plan_.settings, summary_.updates);
+  StepReport report{step, result, learning_rate(plan_.settings, summary_.updates)};
+  if (scaler_.on()) report.loss_scale = scaler_.scale();
   summary_.loss = result.metrics.loss();
   if (result.finite) {
     ++summary_.updates;
     skips_in_a_row_ = 0;
+    scaler_.updated();
   } else {
     ++summary_.skipped;
     ++skips_in_a_row_;
-    if (reporter_) reporter_->skip(step, result, summary_.skipped);
+    if (result.overflow) scaler_.overflowed();
   }
-  if (reporter_) reporter_->step(step, result, lr, summary_.skipped);
-  if (skips_in_a_row_ == kMaxSkipsInARow)
-    throw ExecutionError(std::to_string(kMaxSkipsInARow) + " steps in a row were skipped, the last one because " +
-                             result.problem,
-                         comm_.rank(), step + 1, {}, topology_.place(comm_.rank()));
+  report.skipped = summary_.skipped;
+  if (scaler_.on()) report.next_loss_scale = scaler_.scale();
+  if (reporter_) reporter_->step(report);
+  if (skips_in_a_row_ < plan_.settings.run.skip_limit) return;
+  summary_.failure =
+      std::to_string(skips_in_a_row_) + " steps in a row were skipped (run.skip_limit); the last: " + result.problem;
+  if (scaler_.on()) summary_.failure += "; the loss scale is down to " + std::to_string(scaler_.scale());
 }
 
 void Trainer::evaluate(std::int64_t steps_done) {
@@ -121,16 +132,16 @@ void Trainer::evaluate(std::int64_t steps_done) {
 }
 
 void Trainer::report_memory() {
-  RankMemory memory = measure(parameters_);
-  memory.workspace = interpreter_.pool().workspace_bytes();
-  memory.blocks = interpreter_.pool().allocated() - memory.workspace;
-  memory.allocator_peak = allocations_.counter().peak.load();
+  const RankMemory memory =
+      measure(parameters_, interpreter_.pool(), interpreter_.host_pool(), comm_, allocations_.counter());
   write_memory_report(options_.memory, memory, topology_, comm_);
 }
 
 void Trainer::save(std::int64_t steps_done) {
-  const TrainingState state = make_state(plan_.settings, summary_.updates, steps_done * plan_.settings.batch.global,
-                                         inputs_.train_data->tokens());
+  TrainingState state = make_state(plan_.settings, summary_.updates, steps_done * plan_.settings.batch.global,
+                                   inputs_.train_data->tokens());
+  state.loss_scale = scaler_.state();
+  state.skips_in_a_row = skips_in_a_row_;
   save_checkpoint(plan_, options_.save, state, parameters_, here_, comm_);
   if (reporter_) reporter_->line("saved to " + options_.save.string());
 }

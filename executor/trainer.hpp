@@ -7,6 +7,7 @@
 #include "executor/comm/communicator.hpp"
 #include "executor/data/loader.hpp"
 #include "executor/interpreter.hpp"
+#include "executor/loss_scaler.hpp"
 #include "executor/parameters.hpp"
 #include "executor/reporter.hpp"
 #include "executor/run_inputs.hpp"
@@ -16,17 +17,15 @@
 
 namespace fem::exec {
 
-// Steps in a row that may be skipped before the run is given up.
-inline constexpr int kMaxSkipsInARow = 10;
-
 // What a run came to, the same on every rank.
 struct RunSummary {
   std::int64_t steps = 0;    // position after the run: steps done since the beginning, skipped ones included
   std::int64_t updates = 0;  // of the weights
-  std::int64_t skipped = 0;
+  std::int64_t skipped = 0;  // steps that updated nothing, since the beginning too
   double loss = 0;           // of the last step
   double eval_loss = 0;      // of the last evaluation; NaN: none
   bool stopped = false;      // before run.steps, because a rank was asked to
+  std::string failure;       // why the run was given up; then it was neither evaluated nor saved
 };
 
 class Trainer {
@@ -60,8 +59,9 @@ class Trainer {
   Interpreter interpreter_;
   std::unique_ptr<Loader> loader_;      // null on a rank without first and last stage
   std::unique_ptr<Reporter> reporter_;  // rank 0 only
+  LossScaler scaler_;
   RunSummary summary_;
-  int skips_in_a_row_ = 0;
+  std::int64_t skips_in_a_row_ = 0;
 };
 
 }  // namespace fem::exec

@@ -1,11 +1,32 @@
 #include "executor/update.hpp"
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "executor/error.hpp"
+#include "executor/units/formats.hpp"
+#include "executor/units/loops.hpp"
+#include "ir/beside_blocks.hpp"
 
 namespace fem::exec {
+namespace {
+
+// Own loops over whole fp32 tensors: LibTorch's operators would allocate, a scalar's tensor or a view's object.
+std::span<float> values(const at::Tensor& tensor) {
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+void clear(const at::Tensor& tensor) {
+  over_memory(tensor, [&] { std::ranges::fill(values(tensor), 0.0f); });
+}
+void copy(const at::Tensor& from, const at::Tensor& to) {
+  over_memory(to, [&] { std::ranges::copy(values(from), values(to).begin()); });
+}
+void add(const at::Tensor& sum, const at::Tensor& term) {
+  over_memory(sum, [&] { loops::add(out<float>(sum), in<float>(term), sum.numel()); });
+}
+
+}  // namespace
 
 Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool)
     : plan_(plan),
@@ -15,6 +36,7 @@ Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm,
       pool_(pool),
       norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
+      bf16_(plan.settings.precision.reduce == "bf16"),
       replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
     optimizers_[static_cast<std::size_t>(mine.stage)] = std::make_unique<AdamW>(plan.settings, mine);
@@ -28,8 +50,10 @@ void Update::find_tied_copies() {
       std::vector<at::Tensor>& copies = unit.kind == ir::UnitKind::embedding ? embeddings_ : heads_;
       copies.push_back(unit.grads[static_cast<std::size_t>(param_position(unit.kind, "weight"))]);
     }
+  if (embeddings_.empty() == heads_.empty()) return;  // no copy on another rank
+  const at::Tensor& mine = embeddings_.empty() ? heads_.front() : embeddings_.front();
+  tied_scratch_ = at::empty({2 * std::min(mine.numel(), ir::kTiedPiece)}, mine.options());
 }
-
 
 StageParameters& Update::stage(int stage) {
   StageParameters* mine = parameters_.find_stage(stage);
@@ -37,7 +61,8 @@ StageParameters& Update::stage(int stage) {
   return *mine;
 }
 
-void Update::begin_step() {
+void Update::begin_step(double loss_scale) {
+  loss_scale_ = loss_scale;
   tied_reduced_ = false;
   replicas_reduced_.assign(replicas_reduced_.size(), false);
   for (StageParameters& mine : parameters_.stages())
@@ -56,7 +81,7 @@ void Update::zero_grad(int s, int unit, ir::Lane lane) {
       mine.grad_block = pool_.take(mine.grad_window->bytes(), lane);
       mine.grad_window->place(mine.grad_block.data());
     }
-    mine.grad.zero_();
+    clear(mine.grad);
   });
 }
 
@@ -68,16 +93,14 @@ void Update::reduce_replicas(int s) {
   StageParameters* replica = parameters_.find_stage(other);
   if (!replica) {
     FEM_CHECK(comm_.group_size(ir::Group::replica) == 2, "the replicas of a stage are on two ranks");
-    for (UnitParameters& unit : mine.units)
-      comm_.all_reduce_sum(ir::Group::replica,
-                           {unit.grad.data_ptr<float>(), static_cast<std::size_t>(unit.grad.numel())});
+    for (UnitParameters& unit : mine.units) comm_.all_reduce_sum(ir::Group::replica, values(unit.grad));
     return;
   }
   if (replicas_reduced_[static_cast<std::size_t>(other)]) return;
   replicas_reduced_[static_cast<std::size_t>(s)] = true;
   for (std::size_t u = 0; u < mine.units.size(); ++u) {
-    mine.units[u].grad.add_(replica->units[u].grad);
-    replica->units[u].grad.copy_(mine.units[u].grad);
+    add(mine.units[u].grad, replica->units[u].grad);
+    copy(mine.units[u].grad, replica->units[u].grad);
   }
 }
 
@@ -89,22 +112,37 @@ void Update::reduce_tied(int s) {
   tied_reduced_ = true;
   at::Tensor& sum = embeddings_.empty() ? heads_.front() : embeddings_.front();
   if (!embeddings_.empty() && !heads_.empty()) {
-    sum.add_(heads_.front());
+    add(sum, heads_.front());
   } else {
     FEM_CHECK(comm_.group_size(ir::Group::tied) == 2, "the copies of a tied embedding are on two ranks");
-    if (!tied_scratch_.defined()) tied_scratch_ = at::empty({2, sum.size(0), sum.size(1)}, at::kFloat);
-    comm_.all_gather(ir::Group::tied, sum.const_data_ptr<float>(), tied_scratch_.data_ptr<float>(), sum.nbytes());
-    at::add_out(sum, tied_scratch_[0], tied_scratch_[1]);
+    sum_tied(sum);
   }
   // Two replicas of one copy hold the same bits by now.
   for (std::vector<at::Tensor>* copies : {&embeddings_, &heads_})
     for (at::Tensor& copy : *copies)
-      if (!copy.is_same(sum)) copy.copy_(sum);
+      if (!copy.is_same(sum)) fem::exec::copy(sum, copy);
+}
+
+void Update::sum_tied(const at::Tensor& sum) {
+  const std::span<float> mine = values(sum), both = values(tied_scratch_);
+  const auto piece = static_cast<std::size_t>(ir::kTiedPiece);
+  for (std::size_t begin = 0; begin < mine.size(); begin += piece) {
+    const std::size_t n = std::min(mine.size() - begin, piece);
+    comm_.all_gather(ir::Group::tied, mine.data() + begin, both.data(), n * sizeof(float));
+    over_memory(sum, [&] {
+      std::ranges::copy(both.first(n), mine.begin() + static_cast<std::ptrdiff_t>(begin));
+      loops::add(mine.data() + begin, both.data() + n, static_cast<loops::Count>(n));
+    });
+  }
 }
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    comm_.all_reduce_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    if (bf16_) {
+      comm_.all_reduce_sum_bf16(group, values(mine.grad));
+    } else {
+      comm_.all_reduce_sum(group, values(mine.grad));
+    }
     keep_reduced(mine);
   });
 }
@@ -112,24 +150,31 @@ void Update::all_reduce(int s, int unit, ir::Group group) {
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
-    comm_.reduce_scatter_sum(group, {mine.grad.data_ptr<float>(), static_cast<std::size_t>(mine.grad.numel())});
+    if (bf16_) {
+      comm_.reduce_scatter_sum_bf16(group, values(mine.grad));
+    } else {
+      comm_.reduce_scatter_sum(group, values(mine.grad));
+    }
     keep_reduced(mine);
   });
 }
 
 void Update::all_reduce_shard(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    comm_.all_reduce_sum(group, {mine.reduced.data_ptr<float>(), static_cast<std::size_t>(mine.owned)});
+    if (bf16_) {
+      comm_.all_reduce_sum_bf16(group, values(mine.reduced));
+    } else {
+      comm_.all_reduce_sum(group, values(mine.reduced));
+    }
   });
 }
 
 void Update::keep_reduced(UnitParameters& unit) {
   if (unit.reduced_in_place) return;
-  const at::Tensor own = unit.grad.narrow(0, unit.owned_begin, unit.owned);
   if (unit.reduced_before) {
-    unit.reduced.add_(own);
+    add(unit.reduced, unit.grad_own);
   } else {
-    unit.reduced.copy_(own);
+    copy(unit.grad_own, unit.reduced);
   }
   unit.reduced_before = true;
   if (!unit.grad_window) return;
@@ -157,15 +202,18 @@ void Update::reshard(int s, int unit) {
 }
 
 double Update::grad_norm(std::int64_t tokens) {
-  const double norm = norm_(parameters_, comm_);
+  const double norm = norm_(parameters_, comm_) / loss_scale_;
   return tokens > 0 ? norm / static_cast<double>(tokens) : 0.0;
 }
 
-std::string Update::not_finite() const { return norm_.not_finite(); }
+std::string Update::not_finite(const Topology& topology) const { return norm_.not_finite(topology); }
 
 void Update::clip(int s, double norm, std::int64_t tokens) {
-  const double scale = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm);
-  for (UnitParameters& unit : stage(s).units) unit.reduced.mul_(scale);
+  const double factor = gradient_scale(norm, tokens, plan_.settings.optimizer.clip_norm) / loss_scale_;
+  for (UnitParameters& unit : stage(s).units)
+    over_memory(unit.reduced, [&] {
+      loops::scale(unit.reduced.data_ptr<float>(), static_cast<float>(factor), unit.reduced.numel());
+    });
 }
 
 void Update::optimizer_step(int s, double lr, std::int64_t update) {

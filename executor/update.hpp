@@ -21,7 +21,8 @@ class Update {
   // All references must outlive the object.
   Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool);
 
-  void begin_step();
+  // `loss_scale`: the power of two by which the gradients are to be divided; GradNorm and ClipGrad do.
+  void begin_step(double loss_scale = 1);
 
   // ZeroGrad; unit < 0, here and below: of the whole stage. Where the gradients do not stay, they take a block.
   void zero_grad(int stage, int unit, ir::Lane lane);
@@ -49,9 +50,8 @@ class Update {
 
   // GradNorm: norm of the gradients divided by `tokens`; 0 when tokens is 0.
   double grad_norm(std::int64_t tokens);
-  // After grad_norm(): the first parameter in global order whose gradient is not finite, and the pipeline coordinate
-  // that holds it, as "NAME on pp 1"; "" when all are finite.
-  std::string not_finite() const;
+  // After grad_norm(): see GradNorm.
+  std::string not_finite(const Topology& topology) const;
 
   // ClipGrad.
   void clip(int stage, double norm, std::int64_t tokens);
@@ -62,6 +62,7 @@ class Update {
  private:
   StageParameters& stage(int stage);
   void find_tied_copies();
+  void sum_tied(const at::Tensor& sum);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
   void keep_reduced(UnitParameters& unit);
@@ -74,7 +75,9 @@ class Update {
   GradNorm norm_;
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
   std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank
-  at::Tensor tied_scratch_;                         // fp32 [2, vocab, hidden], both copies' gradients in pipeline order
+  at::Tensor tied_scratch_;                         // fp32, a piece of both copies' gradients, in pipeline order
+  bool bf16_;                                       // replicas send gradients in bf16
+  double loss_scale_ = 1;                           // of this step
   bool tied_reduced_ = false;
   std::vector<bool> replicas_reduced_;  // by stage, where both replicas are on this rank
 };

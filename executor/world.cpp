@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "executor/error.hpp"
 #include "executor/rank_thread.hpp"
 
 namespace fem::exec {
@@ -58,7 +59,12 @@ RunSummary run_world(World& world, const ir::Plan& plan, const RunInputs& inputs
     Trainer trainer(plan, inputs, options, comm);
     summaries[index] = trainer.run();
   });
-  return summaries[0];
+  const RunSummary& summary = summaries[0];
+  if (summary.failure.empty()) return summary;
+  // Every rank knows: the first says it.
+  const int rank = world[0]->rank();
+  if (rank != 0) throw ExecutionError("stopped because the run was given up", rank, summary.steps);
+  throw ExecutionError(summary.failure, -1, summary.steps);
 }
 
 RunSummary run_world_local(const ir::Plan& plan, const RunOptions& options, const CommOptions& comm) {

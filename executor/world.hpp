@@ -13,7 +13,9 @@ namespace fem::exec {
 // once all have returned.
 void run_ranks(World& world, const std::function<void(Communicator&)>& rank_main);
 
-// The run of a plan on the ranks of this process, with inputs opened by open_inputs(). The summary of the first rank.
+// The run of a plan on the ranks of this process, with inputs opened by open_inputs(). The summary of the first rank. A
+// run that all ranks gave up is an ExecutionError with the step, whose message begins with "stopped because" where rank
+// 0 is in another process.
 RunSummary run_world(World& world, const ir::Plan& plan, const RunInputs& inputs, const RunOptions& options);
 
 // The same with all ranks as threads of this process, inputs opened here.

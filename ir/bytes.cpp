@@ -36,6 +36,28 @@ std::optional<std::int64_t> parse_bytes(std::string_view text) {
   return std::nullopt;
 }
 
+std::string nearest_bytes(std::string_view text) {
+  std::string number, word;
+  for (const char c : text) {
+    const bool of_number = (c >= '0' && c <= '9') || c == '.' || c == ',';
+    if (word.empty() && of_number) {
+      number += c == ',' ? '.' : c;
+    } else if (c != ' ') {
+      word += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+  }
+  constexpr std::string_view kLetters = "kmgt", kPrefixes = "KMGT";
+  const std::size_t size = word.empty() ? std::string_view::npos : kLetters.find(word.front());
+  std::string near = number;
+  if (size != std::string_view::npos) {
+    const bool binary = word.size() == 1 || word.find("ib") != std::string::npos;
+    near += binary ? std::string{kPrefixes[size], 'i', 'B'} : std::string{size == 0 ? 'k' : kPrefixes[size], 'B'};
+  } else if (word.starts_with('b')) {
+    near += 'B';
+  }
+  return parse_bytes(near) ? near : std::string();
+}
+
 std::string bytes_text(std::int64_t bytes) {
   constexpr std::array kNames{"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);

@@ -1,6 +1,7 @@
 #include "ir/memory_blocks.hpp"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "ir/replicas.hpp"
@@ -121,8 +122,10 @@ class Blocks {
       case ActionKind::Recompute:
         use(params_[row(a.stage, a.unit)]);
         return keep(a, a.slot != 1, a.slot != 0);
-      case ActionKind::Free:
-      case ActionKind::Offload: return drop(a);
+      case ActionKind::Free: return drop(a);
+      case ActionKind::Offload:
+        host(a, +1);
+        return drop(a);
       case ActionKind::Reload: return reload(a);
       case ActionKind::RecvForward: return receive_forward(a);
       case ActionKind::SendForward: return end(edge(sent_output_, a.stage, a.microbatch));
@@ -199,6 +202,8 @@ class Blocks {
   void keep(const Action& a, bool b, bool w) {
     Live& mine = live(a.stage, a.unit, a.microbatch);
     use(mine.input);
+    if (!b) use(mine.saved_b);
+    if (!w) use(mine.saved_w);
     if (b) mine.saved_b = born(MemoryKind::Saved, a, a.unit, sizes(a.unit).saved_b);
     use(mine.saved_b);
     if (w) mine.saved_w = born(MemoryKind::Saved, a, a.unit, sizes(a.unit).saved_w);
@@ -210,7 +215,21 @@ class Blocks {
     if (a.slot != 0) end(mine.saved_w);
   }
 
+  void host(const Action& a, std::int64_t count) {
+    const auto add = [&](std::int64_t bytes) {
+      if (bytes == 0) return;
+      HostCopies& copies = host_[bytes];
+      copies.now += count;
+      if (copies.now <= copies.most) return;
+      copies.most = copies.now;
+      result_.host += bytes;
+    };
+    if (a.slot != 1) add(sizes(a.unit).saved_b);
+    if (a.slot != 0) add(sizes(a.unit).saved_w);
+  }
+
   void reload(const Action& a) {
+    host(a, -1);
     Live& mine = live(a.stage, a.unit, a.microbatch);
     if (a.slot != 1) mine.saved_b = born(MemoryKind::Saved, a, a.unit, sizes(a.unit).saved_b);
     if (a.slot != 0) mine.saved_w = born(MemoryKind::Saved, a, a.unit, sizes(a.unit).saved_w);
@@ -258,6 +277,10 @@ class Blocks {
   LaneCounts batches_{};  // begun so far
   std::vector<std::size_t> first_;  // by stage: its first unit among the rank's
   std::vector<Live> live_;
+  struct HostCopies {
+    std::int64_t now = 0, most = 0;
+  };
+  std::map<std::int64_t, HostCopies> host_;    // by size
   std::vector<std::uint32_t> params_, grads_;  // by unit of the rank: its block, where it is one
   std::vector<std::uint32_t> sent_output_, sent_gradient_;  // by stage and microbatch: what waits for its send
   std::uint32_t tick_ = 0;

@@ -43,6 +43,7 @@ struct MemoryBlock {
 struct RankBlocks {
   std::vector<MemoryBlock> blocks;
   std::vector<std::uint32_t> action;  // by tick: index of the action, the first of its batch
+  std::int64_t host = 0;              // bytes of host memory that free lists by size hold for what is offloaded
 };
 // Presumes a program whose operands are in range and whose dataflow is right. At level lane gathered parameters of
 // parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too, else units share a buffer: replicas.hpp.
@@ -58,6 +59,7 @@ struct MemoryPeak {
   std::int64_t live = 0;               // bytes of blocks at the peak
   std::int64_t pool = 0;   // bytes that free lists by size hold for the same blocks: live or more
   std::int64_t arena = 0;  // bytes of the rank's arena: live or more; 0: the plan has none
+  std::int64_t host = 0;   // bytes of host memory, for what is offloaded; beside bytes()
   // What a rank must have. Without an arena free lists may hold more, up to `pool`.
   std::int64_t bytes() const { return total(persistent) + live + gaps(); }
   // Of the arena beside the blocks that are alive: what offsets and slack between lanes cost.

@@ -95,6 +95,7 @@ MemoryPeak memory_peak(const Plan& plan, const Program& program, std::size_t ran
   }
   for (const auto& [bytes, count] : by_size) peak.pool += bytes * count.most;
   peak.arena = program.ranks[rank].arena;
+  peak.host = all.host;
   return peak;
 }
 

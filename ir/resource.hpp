@@ -12,6 +12,7 @@ enum class ResourceKind : std::uint8_t {
   GradOutput,    // (s, m)     gradient of Output
   GradInput,     // (s, m)     gradient of Input: the same thing as GradOutput of prev(s) on this rank
   Saved,         // (s, m[, u, k])  what the forward keeps for the backward, in two blocks a unit (see units.hpp)
+  SavedRest,     // (s, m[, u])  the blocks of Saved beside the one that the action names; none where it names none
   SavedInput,    // (s, m[, u])  the unit's input, kept for the backward: no copy, the activation itself
   WeightWork,    // (s, m[, u])  what BackwardInput keeps for BackwardWeight
   HostCopy,      // (s, m[, u, k])  a saved block in host memory

@@ -15,7 +15,7 @@ struct Row {
 using Size = std::int64_t (*)(const UnitDims&);
 
 struct FlopsInfo {
-  Size forward, backward_input, backward_weight;
+  Size forward, backward_input, backward_weight, again, cheap;
 };
 
 // Steps of the phases that the table sizes, in bytes. t stands for the tokens of a microbatch.
@@ -147,8 +147,9 @@ constexpr auto kFlops = std::to_array<Row<FlopsInfo>>({
 #define PARAM(...)
 #define SAVED(...)
 #define WORK(...)
-#define FLOPS(kind, forward, backward_input, backward_weight) \
-  {UnitKind::kind, {FEM_SIZE(forward), FEM_SIZE(backward_input), FEM_SIZE(backward_weight)}},
+#define FLOPS(kind, forward, backward_input, backward_weight, again, cheap)                    \
+  {UnitKind::kind,                                                                            \
+   {FEM_SIZE(forward), FEM_SIZE(backward_input), FEM_SIZE(backward_weight), FEM_SIZE(again), FEM_SIZE(cheap)}},
 #define WORKSPACE(...)
 #define HIDDEN(...)
 #include "ir/units.def"
@@ -202,7 +203,7 @@ constexpr FlopsInfo flops() {
   static_assert(kCount<kind, kFlops> <= 1, "a kind of unit has one FLOPS row");
   constexpr Size kNothing = [](const UnitDims&) -> std::int64_t { return 0; };
   if constexpr (kCount<kind, kFlops> == 0) {
-    return {kNothing, kNothing, kNothing};
+    return {kNothing, kNothing, kNothing, kNothing, kNothing};
   } else {
     return kRows<kind, kFlops>[0];
   }
@@ -212,7 +213,7 @@ template <UnitKind kind>
 constexpr UnitInfo unit_row(std::string_view name, std::string_view doc) {
   constexpr FlopsInfo f = flops<kind>();
   return {name, doc, kRows<kind, kParams>, kRows<kind, kSaved>, kRows<kind, kWork>, kRows<kind, kWorkspace>,
-          kRows<kind, kHidden>, f.forward, f.backward_input, f.backward_weight};
+          kRows<kind, kHidden>, f.forward, f.backward_input, f.backward_weight, f.again, f.cheap};
 }
 
 constexpr std::array<UnitInfo, kUnitKinds> kUnits{{
@@ -241,6 +242,7 @@ UnitDims unit_dims(const Settings& settings) {
   d.head_dim = model.head_dim != 0 || model.heads == 0 ? model.head_dim : model.hidden / model.heads;
   d.vocab = model.vocab;
   d.layers = model.layers;
+  d.dropped = model.dropout > 0 ? d.tokens * d.hidden : 0;
   return d;
 }
 

@@ -14,6 +14,7 @@ namespace fem::ir {
 struct UnitDims {
   std::int64_t micro, seq_len, tokens;  // tokens = micro * seq_len
   std::int64_t hidden, intermediate, heads, kv_heads, head_dim, vocab, layers;
+  std::int64_t dropped;  // elements of an activation with its dropout mask applied; 0 without dropout
 };
 UnitDims unit_dims(const Settings& settings);  // resolves kv_heads 0 and head_dim 0
 
@@ -102,6 +103,8 @@ struct UnitInfo {
   std::int64_t (*flops_forward)(const UnitDims&);
   std::int64_t (*flops_backward_input)(const UnitDims&);
   std::int64_t (*flops_backward_weight)(const UnitDims&);
+  std::int64_t (*flops_again)(const UnitDims&);  // of a Recompute of everything that the forward kept
+  std::int64_t (*flops_cheap)(const UnitDims&);  // of a Recompute of the cheap slots alone
 };
 const UnitInfo& info(UnitKind kind);
 std::string_view name(UnitKind kind);

@@ -11,7 +11,8 @@ std::string_view resource_name(ResourceKind kind) {
     case Output: return "output";
     case GradOutput: return "grad_output";
     case GradInput: return "grad_input";
-    case Saved: return "saved";
+    case Saved:
+    case SavedRest: return "saved";
     case SavedInput: return "saved_input";
     case WeightWork: return "weight_work";
     case HostCopy: return "host_copy";

@@ -63,6 +63,10 @@ class RankResources {
       return use(std::int64_t{k}, ResourceName{kind});
     }
     if (a.group == Group::tied || a.group == Group::replica) return each_copy(a, kind, use);
+    if (kind == ResourceKind::SavedRest) {
+      if (a.slot >= 0) each(ResourceKind::Saved, a.stage, a.unit, 1 - a.slot, a.microbatch, use);
+      return;
+    }
     if (a.stage >= 0) return each(kind, a.stage, a.unit, a.slot, a.microbatch, use);
     for (const int s : stages_) each(kind, s, -1, -1, a.microbatch, use);
   }

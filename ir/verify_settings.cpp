@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "ir/bytes.hpp"
 #include "ir/replicas.hpp"
@@ -19,6 +21,7 @@ constexpr double kMostInt = 9007199254740992.0;  // 2^53: integers up to here ar
 constexpr double kMostUnits = std::numeric_limits<std::int16_t>::max() - 2;
 constexpr double kMostRanks = std::numeric_limits<std::int16_t>::max();
 constexpr double kMostSize = 1 << 24;
+constexpr double kMostScale = 1099511627776.0;  // 2^40
 
 struct Limit {
   std::string_view section, key;
@@ -36,6 +39,7 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"model", "norm_eps", 0, kNoLimit},
     {"model", "rope_theta", kAboveZero, kNoLimit},
     {"model", "init_std", 0, kNoLimit},
+    {"model", "dropout", 0, kBelowOne},
     {"parallel", "pp", 1, kMostRanks},
     {"parallel", "dp", 1, kMostRanks},
     {"parallel", "tp", 1, kMostRanks},
@@ -47,9 +51,13 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"batch", "global", 1, kMostInt},
     {"batch", "micro", 1, kMostSize},
     {"batch", "seq_len", 1, kMostSize},
+    {"precision", "loss_scale", 1, kMostScale},
+    {"precision", "loss_scale_interval", 1, kMostInt},
+    {"precision", "loss_scale_factor", 2, 65536},
     {"memory", "recompute_every", 1, kMostUnits},
     {"memory", "recompute_first", 0, kMostUnits},
     {"memory", "recompute_last", -1, kMostUnits},
+    {"memory", "offload_gap", 1, kMostSize},
     {"overlap", "prefetch", 0, kMostUnits},
     {"overlap", "receive_ahead", 0, kMostSize},
     {"overlap", "slack", 0, kMostSize},
@@ -65,6 +73,7 @@ constexpr auto kLimits = std::to_array<Limit>({
     {"run", "eval_interval", 0, kMostInt},
     {"run", "eval_steps", 0, kMostInt},
     {"run", "log_interval", 1, kMostInt},
+    {"run", "skip_limit", 1, kMostInt},
 });
 
 std::optional<double> as_number(const Settings& settings, const SettingInfo& row) {
@@ -205,6 +214,20 @@ void check_microbatches(const Plan& plan, std::size_t index, Report& report) {
   }
 }
 
+// Gradients are multiplied and divided by these: anything but a power of two would change their bits.
+void check_loss_scale(const Settings::PrecisionSettings& precision, Report& report) {
+  const std::pair<std::string_view, std::int64_t> powers[] = {{"loss_scale", precision.loss_scale},
+                                                              {"loss_scale_factor", precision.loss_scale_factor}};
+  for (const auto& [key, value] : powers) {
+    if (value < 1 || std::has_single_bit(static_cast<std::uint64_t>(value))) continue;
+    const std::int64_t below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
+    report.settings(Code::V01, "precision",
+                    "precision." + std::string(key) + " = " + std::to_string(value) +
+                        " is not a power of two; nearest: " + std::to_string(below) + " or " +
+                        std::to_string(2 * below));
+  }
+}
+
 }  // namespace
 
 void check_bytes(std::string_view section, std::string_view key, const std::string& value, Report& report) {
@@ -234,6 +257,7 @@ void check_parallel_settings(const Settings& settings, Report& report) {
 
 void check_settings(const Plan& plan, Report& report) {
   check_limits(plan.settings, report);
+  check_loss_scale(plan.settings.precision, report);
   check_memory_settings(plan.settings.memory, report);
   check_parallel_settings(plan.settings, report);
   check_bytes("overlap", "prefetch_budget", plan.settings.overlap.prefetch_budget, report);

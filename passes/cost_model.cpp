@@ -18,6 +18,10 @@ constexpr double kOptimizerBytes = 4 + 3 * 8;  // AdamW reads the gradient; read
 
 // Where only a part is measured, the rest stays estimated; a whole backward follows its parts.
 PassSeconds replace(PassSeconds estimate, const PassTimes& measured) {
+  if (measured.forward && estimate.forward > 0) {  // recomputing takes its share of it
+    estimate.again *= *measured.forward / estimate.forward;
+    estimate.cheap *= *measured.forward / estimate.forward;
+  }
   estimate.forward = measured.forward.value_or(estimate.forward);
   estimate.input = measured.input.value_or(estimate.input);
   estimate.weight = measured.weight.value_or(estimate.weight);
@@ -30,7 +34,8 @@ PassSeconds replace(PassSeconds estimate, const PassTimes& measured) {
 }
 
 PassSeconds operator+(const PassSeconds& a, double seconds) {
-  return {a.forward + seconds, a.input + seconds, a.weight + seconds, a.backward + seconds};
+  return {a.forward + seconds, a.input + seconds, a.weight + seconds, a.backward + seconds, a.again + seconds,
+          a.cheap + seconds};
 }
 
 }  // namespace
@@ -60,6 +65,10 @@ PassSeconds unit_seconds(const ir::Settings& settings, const HardwareProfile& pr
   }
   seconds.weight = roofline(info.flops_backward_weight(dims), work + 2 * kGrad * touched);
   seconds.backward = seconds.input + seconds.weight;
+  // As a forward, but the output is not computed; the cheap slots are the second block, computed from the first.
+  const auto dropped = static_cast<double>(bytes.saved_blocks[1]);
+  seconds.again = roofline(info.flops_again(dims), touched * working + 2 * saved);
+  if (info.flops_cheap(dims) > 0) seconds.cheap = roofline(info.flops_cheap(dims), touched * working + saved + dropped);
   return replace(seconds, profile.measured.unit[static_cast<std::size_t>(kind)]);
 }
 
@@ -82,9 +91,11 @@ PricedCosts::PricedCosts(const ir::Plan& plan, HardwareProfile profile)
       groups_(plan.stages, static_cast<int>(plan.settings.parallel.pp)),
       sizes_(plan),
       ranks_(static_cast<std::size_t>(plan.settings.parallel.pp)),
-      head_(ir::unit_count(plan.settings) - 1),
       pieces_(ir::pieces(plan.settings)),
-      working_bytes_(static_cast<double>(format_bytes(plan.settings, ir::Format::Compute))) {
+      shards_(plan.settings.parallel.zero > 0 ? pieces_ : 1),
+      head_(ir::unit_count(plan.settings) - 1),
+      working_bytes_(static_cast<double>(format_bytes(plan.settings, ir::Format::Compute))),
+      sent_bytes_(plan.settings.precision.reduce == "bf16" ? 2 : kGrad) {
   const ir::UnitDims dims = ir::unit_dims(plan.settings);
   tied_bytes_ = kGrad * static_cast<double>(dims.vocab * dims.hidden);
   for (int k = 0; k < ir::kUnitKinds; ++k) {
@@ -107,6 +118,8 @@ void PricedCosts::price_stages(const ir::Plan& plan) {
       sum.input += unit.input;
       sum.weight += unit.weight;
       sum.backward += unit.backward;
+      sum.again += unit.again;
+      sum.cheap += unit.cheap;
     }
     sum = sum + profile_.overhead;
     const auto measured = profile_.measured.stage.find(static_cast<int>(s));
@@ -137,10 +150,12 @@ void PricedCosts::map_ranks() {
 double PricedCosts::payload(const ir::Action& action) const {
   switch (action.kind) {
     case ActionKind::Unshard: return working_bytes_ * static_cast<double>(sizes_.parameters(action));
-    case ActionKind::AllReduce:
-    case ActionKind::ReduceReplicaGrad:
-    case ActionKind::ReduceScatter: return kGrad * static_cast<double>(sizes_.parameters(action));
-    case ActionKind::AllReduceShard: return kGrad * static_cast<double>(sizes_.parameters(action)) / pieces_;
+    // The sums come back in fp32.
+    case ActionKind::AllReduce: return (sent_bytes_ + kGrad) / 2 * static_cast<double>(sizes_.parameters(action));
+    case ActionKind::ReduceScatter: return sent_bytes_ * static_cast<double>(sizes_.parameters(action));
+    case ActionKind::AllReduceShard:
+      return (sent_bytes_ + kGrad) / 2 * static_cast<double>(sizes_.parameters(action)) / pieces_;
+    case ActionKind::ReduceReplicaGrad: return kGrad * static_cast<double>(sizes_.parameters(action));
     case ActionKind::ReduceTiedGrad: return tied_bytes_;
     case ActionKind::ReduceLoss: return kLossBytes;
     case ActionKind::GradNorm: return kNormBytes;
@@ -172,22 +187,27 @@ PassSeconds PricedCosts::passes_of(const ir::Action& action) const {
   return units_[static_cast<std::size_t>(kind)] + profile_.overhead;
 }
 
+// Elements that this rank clips and updates.
+double PricedCosts::owned(const ir::Action& action) const {
+  return static_cast<double>(sizes_.parameters(action)) / shards_;
+}
+
 double PricedCosts::alone(int rank, const ir::Action& action) const {
   const double overhead = profile_.overhead;
   switch (action.kind) {
-    case ActionKind::Forward:
-    case ActionKind::Recompute: return passes_of(action).forward;
+    case ActionKind::Forward: return passes_of(action).forward;
+    case ActionKind::Recompute: return action.slot == 1 ? passes_of(action).cheap : passes_of(action).again;
     case ActionKind::Backward: return passes_of(action).backward;
     case ActionKind::BackwardInput: return passes_of(action).input;
     case ActionKind::BackwardWeight: return passes_of(action).weight;
     case ActionKind::Offload:
     case ActionKind::Reload: return overhead + static_cast<double>(sizes_.saved(action)) / profile_.host_bandwidth;
     case ActionKind::ZeroGrad: return overhead + memory(kGrad * static_cast<double>(sizes_.parameters(action)));
-    case ActionKind::ClipGrad: return overhead + memory(2 * kGrad * static_cast<double>(sizes_.parameters(action)));
+    case ActionKind::ClipGrad: return overhead + memory(2 * kGrad * owned(action));
     case ActionKind::OptimizerStep: {
       if (profile_.measured.optimizer) return *profile_.measured.optimizer;
       const double written = working_bytes_ < kGrad ? working_bytes_ : 0;  // in fp32 the master is the working copy
-      return overhead + memory((kOptimizerBytes + written) * static_cast<double>(sizes_.parameters(action)));
+      return overhead + memory((kOptimizerBytes + written) * owned(action));
     }
     case ActionKind::Unshard:
     case ActionKind::ReduceScatter:
@@ -204,7 +224,8 @@ double PricedCosts::alone(int rank, const ir::Action& action) const {
       return overhead + all_reduce_time(profile_, group, payload(action));
     }
     case ActionKind::GradNorm:
-      return overhead + memory(kGrad * parameters_[static_cast<std::size_t>(rank)]) +
+      // Replicas sum a piece each, whatever ZeRO divides.
+      return overhead + memory(kGrad * parameters_[static_cast<std::size_t>(rank)] / pieces_) +
              all_reduce_time(profile_, shape(action.group, rank), payload(action));
     case ActionKind::Reshard:
     case ActionKind::Free:

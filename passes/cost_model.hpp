@@ -18,11 +18,12 @@ namespace fem::passes {
 // Seconds of one microbatch.
 struct PassSeconds {
   double forward = 0, input = 0, weight = 0, backward = 0;
+  double again = 0, cheap = 0;  // recomputing everything that the forward kept; its cheap slots alone
 };
 
-// Forward, B and W of a unit: the larger of operations over the matmul rate and bytes over the memory's bandwidth
-// (roofline, Williams, Waterman and Patterson, 2009). What is measured replaces what is estimated. No overhead
-// included.
+// Forward, B, W and the recomputes of a unit: the larger of operations over the matmul rate and bytes over the memory's
+// bandwidth (roofline, Williams, Waterman and Patterson, 2009). What is measured replaces what is estimated. No
+// overhead included.
 PassSeconds unit_seconds(const ir::Settings& settings, const HardwareProfile& profile, ir::UnitKind kind);
 
 class PricedCosts final : public CostModel {
@@ -39,7 +40,8 @@ class PricedCosts final : public CostModel {
   const ir::RankGroups& groups() const { return groups_; }
   const BufferSizes& sizes() const { return sizes_; }
 
-  // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank.
+  // Bytes that a collective sums or gathers on each rank, and the shape of its group on this pipeline rank. An
+  // all-reduce whose two halves send different formats counts their mean.
   double payload(const ir::Action& action) const;
   const GroupShape& shape(ir::Group group, int rank) const {
     return shapes_[static_cast<std::size_t>(rank) * ir::kGroups + static_cast<std::size_t>(group)];
@@ -53,6 +55,7 @@ class PricedCosts final : public CostModel {
   void price_stages(const ir::Plan& plan);
   void map_ranks();
   double alone(int rank, const ir::Action& action) const;
+  double owned(const ir::Action& action) const;
   PassSeconds passes_of(const ir::Action& action) const;
   double memory(double bytes) const { return bytes / profile_.memory_bandwidth; }
 
@@ -61,9 +64,11 @@ class PricedCosts final : public CostModel {
   ir::RankGroups groups_;
   BufferSizes sizes_;
   std::size_t ranks_;
+  double pieces_ = 1;         // of a flat buffer: so many replicas sum one of the gradient norm each
+  double shards_ = 1;         // of the optimizer's work: the pieces under ZeRO, else 1
   std::int64_t head_ = 0;     // index of the model's last unit
-  double pieces_ = 1;         // of a flat buffer, where replicas divide it
   double working_bytes_ = 0;  // of an element in the compute format
+  double sent_bytes_ = 4;     // of a gradient's element on its way to the replica that sums it
   double tied_bytes_ = 0;     // fp32 gradient of the embedding
   std::array<PassSeconds, ir::kUnitKinds> units_;
   std::vector<PassSeconds> stages_;  // overhead included

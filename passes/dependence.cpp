@@ -148,6 +148,9 @@ std::uint32_t Builder::slot(int r, ResourceKind kind, int s, int microbatch) con
     case ResourceKind::GradOutput:
       if (stage(s).next < 0) s = -1;
       break;
+    case ResourceKind::SavedRest:
+      kind = ResourceKind::Saved;
+      [[fallthrough]];
     case ResourceKind::Saved:
     case ResourceKind::SavedInput:
       if (program_.forward_only) s = -1;

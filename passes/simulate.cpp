@@ -7,21 +7,18 @@
 
 #include "ir/rank_groups.hpp"
 #include "ir/text.hpp"
+#include "passes/simulated_program.hpp"
 
 namespace fem::passes {
 namespace {
 
 using ir::Action;
 using ir::ActionKind;
+using simulating::is_backward;
+using simulating::is_busy;
 
 constexpr double kNotYet = -1;
 constexpr std::size_t kAhead = 12;  // actions from the memory that is asked for to its use
-
-bool is_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
-bool is_busy(ActionKind kind) {
-  return kind == ActionKind::Forward || is_backward(kind) || kind == ActionKind::BackwardWeight ||
-         kind == ActionKind::Recompute;
-}
 
 // Rendezvous: a message one side of which has come. Asynchronous: a result, and the rank that waits for it.
 struct Event {
@@ -40,8 +37,7 @@ struct RankState {
   int pending = 0;            // halves of the current batch whose other side has not come
   std::int32_t awaited = -1;  // a rank that this one waits for
   bool blocked = false, in_collective = false;
-  int in_flight = 0;
-  bool started = false;
+  simulating::SpanCount span;
 };
 
 class Simulator {
@@ -83,7 +79,6 @@ class Simulator {
     return collective_[static_cast<std::size_t>(group) * ranks_.size() +
                        static_cast<std::size_t>(members(group, r).front())];
   }
-  bool check_operands();
   void advance(int r);
   bool exchange(int r, std::span<const Action> halves);
   bool meet(int r, const Action& half);
@@ -94,9 +89,7 @@ class Simulator {
   void wake(Event& event);
   bool collect(int r, const Action& action);
   void finish(int r, double start, double end);
-  void count(int r, std::span<const Action> batch, double start, double end);
   std::optional<Simulation> report_blocked();
-  void summarise();
 
   const ir::Plan& plan_;
   const ir::Program& program_;
@@ -112,40 +105,7 @@ class Simulator {
   Simulation result_;
 };
 
-// What the run indexes with; the verifier says it better, but simulate may be given a plan that it has not seen.
-bool Simulator::check_operands() {
-  const int stages = static_cast<int>(plan_.stages.size()), ranks = static_cast<int>(ranks_.size());
-  auto valid_stage = [&](int s) { return s >= -1 && s < stages; };
-  for (const ir::Stage& s : plan_.stages)
-    if (s.pp < 0 || s.pp >= ranks || !valid_stage(s.prev) || !valid_stage(s.next)) {
-      sink_.error({}, "a stage names a rank or a stage that does not exist");
-      return false;
-    }
-  for (int r = 0; r < ranks; ++r)
-    for (std::size_t i = 0; i < actions(r).size(); ++i) {
-      const Action& a = actions(r)[i];
-      if (a.joined() && i + 1 < actions(r).size() && ir::is_p2p(a.kind) != ir::is_p2p(actions(r)[i + 1].kind)) {
-        sink_.error({}, "program " + program_.name + ", rank " + std::to_string(r) + ": " +
-                            ir::action_text({&a, 1}) + " is joined with an action of another kind");
-        return false;
-      }
-      if (!is_busy(a.kind) && !ir::is_p2p(a.kind)) continue;
-      bool ok = a.stage >= 0 && a.stage < stages && a.microbatch >= 0 && a.microbatch < program_.microbatches;
-      if (ok && (a.kind == ActionKind::SendForward || a.kind == ActionKind::RecvBackward))
-        ok = stage(a.stage).next >= 0;
-      if (ok && (a.kind == ActionKind::SendBackward || a.kind == ActionKind::RecvForward))
-        ok = stage(a.stage).prev >= 0;
-      if (ok && ir::is_p2p(a.kind)) ok = a.peer >= 0 && a.peer < ranks && a.peer != r;
-      if (ok) continue;
-      sink_.error({}, "program " + program_.name + ", rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) +
-                          " names a stage, microbatch or rank that does not exist");
-      return false;
-    }
-  return true;
-}
-
 std::optional<Simulation> Simulator::run() {
-  if (!check_operands()) return std::nullopt;
   result_.ranks.resize(ranks_.size());
   result_.actions.resize(ranks_.size());
   for (int r = static_cast<int>(ranks_.size()) - 1; r >= 0; --r) {
@@ -161,7 +121,9 @@ std::optional<Simulation> Simulator::run() {
   }
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r)
     if (rank(r).at < actions(r).size()) return report_blocked();
-  summarise();
+  simulating::Summary summary(result_);
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].span.started()) summary.add(result_.ranks[r]);
   return std::move(result_);
 }
 
@@ -236,7 +198,7 @@ bool Simulator::compute(int r, std::span<const Action> batch) {
     end += costs_.action(plan_, r, batch[i], i + 1 < batch.size() ? &batch[i + 1] : nullptr);
   if (!serial_)
     for (const Action& a : batch) publish(a, end);
-  count(r, batch, start, end);
+  state.span.count(result_.ranks[static_cast<std::size_t>(r)], batch, {start, end}, program_.forward_only);
   finish(r, start, end);
   return true;
 }
@@ -311,21 +273,6 @@ void Simulator::finish(int r, double start, double end) {
   result_.step_time = std::max(result_.step_time, end);
 }
 
-// Busy time, span and microbatches in flight.
-void Simulator::count(int r, std::span<const Action> batch, double start, double end) {
-  if (!is_busy(batch.front().kind)) return;
-  RankState& state = rank(r);
-  RankTimes& times = result_.ranks[static_cast<std::size_t>(r)];
-  if (!std::exchange(state.started, true)) times.first_start = start;
-  times.last_end = end;
-  times.busy += end - start;
-  for (const Action& a : batch) state.in_flight += a.kind == ActionKind::Forward;
-  times.peak_in_flight = std::max(times.peak_in_flight, state.in_flight);
-  for (const Action& a : batch)
-    state.in_flight -= program_.forward_only ? a.kind == ActionKind::Forward
-                                             : a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
-}
-
 std::optional<Simulation> Simulator::report_blocked() {
   int r = 0;
   while (rank(r).at == actions(r).size()) ++r;
@@ -345,35 +292,14 @@ std::optional<Simulation> Simulator::report_blocked() {
   return std::nullopt;
 }
 
-void Simulator::summarise() {
-  double first = 0, last = 0;
-  bool any = false;
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    RankTimes& times = result_.ranks[r];
-    if (!ranks_[r].started) continue;
-    const double span = times.last_end - times.first_start;
-    times.waiting = span - times.busy;
-    result_.ideal = std::max(result_.ideal, times.busy);
-    result_.stage_span = std::max(result_.stage_span, span);
-    first = any ? std::min(first, times.first_start) : times.first_start;
-    last = std::max(last, times.last_end);
-    any = true;
-  }
-  result_.makespan = last - first;
-}
-
-Bubble bubble(double span, double ideal) {
-  const double time = span - ideal;
-  return {time, ideal > 0 ? time / ideal : 0, span > 0 ? time / span : 0};
-}
-
 }  // namespace
-
-Bubble Simulation::makespan_bubble() const { return bubble(makespan, ideal); }
-Bubble Simulation::stage_span_bubble() const { return bubble(stage_span, ideal); }
 
 std::optional<Simulation> simulate(const ir::Plan& plan, const ir::Program& program, const CostModel& costs,
                                    ir::DiagnosticSink& sink, SimulateOptions options) {
+  if (!simulating::check_operands(plan, program, sink)) return std::nullopt;
+  if (plan.level == ir::Level::Lane && options.communication == Communication::Rendezvous) {
+    return simulating::run_lanes(plan, program, costs, sink);
+  }
   return Simulator(plan, program, costs, sink, options).run();
 }
 

@@ -11,8 +11,11 @@
 namespace fem::passes {
 
 enum class Communication {
-  // Each rank runs its program serially. A half is under way once both ranks have reached their batches, and takes the
-  // transfer time; a batch ends with the last of its halves. Needs a plan at communication level or below.
+  // Each rank runs its program serially; at Level::Lane each lane of a rank does, and a batch waits for what its waits
+  // name besides. A half is under way once both sides have reached their batches, and takes the transfer time; a batch
+  // ends with the last of its halves. On lanes it starts with the first of them, and a collective over pipeline ranks
+  // when all have come; on a serial rank both start when the rank has reached them, since it then does nothing else.
+  // Needs a plan at communication level or below.
   Rendezvous,
   // Communication costs ranks no time: an action starts when its rank is free and what it needs was produced (plus the
   // transfer time where another rank produced it). Sends and receives in the plan are passed over, so that a plan at
@@ -27,8 +30,9 @@ struct ActionTime {
 // Only forwards, backwards and recomputes count as busy and open or close a span.
 struct RankTimes {
   double first_start = 0, last_end = 0;
-  double busy = 0;         // time in compute actions
+  double busy = 0;         // time in compute actions; on lanes those of the compute lane
   double waiting = 0;      // last_end - first_start - busy
+  double overlap = 0;      // on lanes: time in which the compute lane runs while data is under way on another
   int peak_in_flight = 0;  // microbatches of single stages (chunks): +1 at a forward's start, -1 at the end of Backward
                            // or BackwardWeight (forward-only programs: at the forward's end)
 };

@@ -70,7 +70,8 @@ std::string default_pipeline(const ir::Settings& settings) {
   const auto& memory = settings.memory;
   const auto& overlap = settings.overlap;
   const bool recomputed = memory.recompute != "none";
-  if (!sharded && !recomputed && !overlap.lanes) return text;
+  const bool offloaded = memory.offload != "none";
+  if (!sharded && !recomputed && !offloaded && !overlap.lanes) return text;
   text += ",units";
   if (recomputed) {
     text += "," + call("recompute", {{"mode", memory.recompute},
@@ -78,6 +79,7 @@ std::string default_pipeline(const ir::Settings& settings) {
                                      {"first", unless(memory.recompute_first, 0)},
                                      {"last", unless(std::max<std::int64_t>(memory.recompute_last, -1), -1)}});
   }
+  if (offloaded) text += "," + call("offload", {{"gap", unless(memory.offload_gap, 8)}});
   if (!overlap.lanes) return text;
   if (settings.parallel.zero == 3 && overlap.prefetch > 0) {
     text += "," + call("prefetch", {{"distance", unless(overlap.prefetch, 1)}, {"budget", overlap.prefetch_budget}});

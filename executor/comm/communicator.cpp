@@ -3,7 +3,9 @@
 #include "executor/comm/communicator.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
+#include "executor/comm/bf16.hpp"
 #include "executor/comm/checks.hpp"
 
 namespace fem::exec {
@@ -12,68 +14,131 @@ namespace {
 // Elements that one member sums at a time: bounds the scratch at (members + 1) megabytes, and stays in the cache.
 constexpr std::size_t kChunk = 256 * 1024;
 
-// out[i] = blocks[0][i] + blocks[1][i] + ..., from the left. `out` may be outside `blocks` only.
-void sum_blocks(const float* blocks, std::size_t members, std::size_t stride, std::size_t count, float* out) {
-  std::copy_n(blocks, count, out);
-  for (std::size_t j = 1; j < members; ++j) {
-    const float* block = blocks + j * stride;
-    for (std::size_t i = 0; i < count; ++i) out[i] += block[i];
+template <class From, class To>
+void copy(const From* from, std::size_t count, To* to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::copy_n(from, count, to);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<To>(from[i]);
   }
 }
 
+// out[i] = blocks[0][i] + blocks[1][i] + ..., from the left, in fp32. `out` may be outside `blocks` only. T: what the
+// members send.
+template <class T>
+void sum_blocks(const T* blocks, std::size_t members, std::size_t count, float* out) {
+  copy(blocks, count, out);
+  for (std::size_t j = 1; j < members; ++j) {
+    const T* block = blocks + j * count;
+    for (std::size_t i = 0; i < count; ++i) out[i] += static_cast<float>(block[i]);
+  }
+}
+
+// Never more than was asked for: the old scratch goes first, and a fresh vector has no spare capacity.
 float* grow(std::vector<float>& scratch, std::size_t count) {
-  if (scratch.size() < count) scratch.resize(count);
+  if (scratch.size() < count) {
+    scratch = {};
+    scratch.resize(count);
+  }
   return scratch.data();
 }
 
-}  // namespace
+// Whether contiguous values have to be copied to be sent.
+template <class T>
+constexpr bool kPacks = !std::is_same_v<T, float>;
 
-void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const auto members = static_cast<std::size_t>(group_size(group));
-  const auto own = static_cast<std::size_t>(group_rank(group));
+// `count` values of each of `blocks` blocks that lie `stride` apart, one block behind the other as T: where they lie if
+// that is so already, else packed into `to`.
+template <class T>
+const T* pack(const float* from, std::size_t blocks, std::size_t stride, std::size_t count, T* to) {
+  if constexpr (!kPacks<T>)
+    if (stride == count) return from;
+  for (std::size_t j = 0; j < blocks; ++j) copy(from + j * stride, count, to + j * count);
+  return to;
+}
+
+template <class T>
+void all_reduce(Communicator& comm, ir::Group group, std::span<float> data, float* scratch, ir::Lane lane) {
+  const auto members = static_cast<std::size_t>(comm.group_size(group));
+  const auto own = static_cast<std::size_t>(comm.group_rank(group));
   if (members == 1) return;
-  std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
+  // What is packed as two bytes finds room where four were foreseen.
+  T* const received = reinterpret_cast<T*>(scratch);
 
   std::size_t begin = 0;
   while (data.size() - begin >= members) {
     const std::size_t block = std::min(kChunk, (data.size() - begin) / members);
     float* part = data.data() + begin;
-    float* received = grow(scratch, members * block);
-    all_to_all(group, part, received, block * sizeof(float), lane);
-    sum_blocks(received, members, block, block, part + own * block);
-    all_gather(group, part + own * block, part, block * sizeof(float), lane);
+    const T* sent = pack(part, members, block, block, received + members * block);
+    comm.all_to_all(group, sent, received, block * sizeof(T), lane);
+    sum_blocks(received, members, block, part + own * block);
+    comm.all_gather(group, part + own * block, part, block * sizeof(float), lane);
     begin += members * block;
   }
 
   // Fewer elements than members are left: each member gets all of them from all, and sums them itself.
   const std::size_t left = data.size() - begin;
   if (left == 0) return;
-  float* received = grow(scratch, members * left);
-  all_gather(group, data.data() + begin, received, left * sizeof(float), lane);
-  sum_blocks(received, members, left, left, data.data() + begin);
+  const T* sent = pack(data.data() + begin, 1, left, left, received + members * left);
+  comm.all_gather(group, sent, received, left * sizeof(T), lane);
+  sum_blocks(received, members, left, data.data() + begin);
 }
 
-void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const auto members = static_cast<std::size_t>(group_size(group));
-  const auto own = static_cast<std::size_t>(group_rank(group));
-  check_equal_blocks(*this, group, data.size());
+template <class T>
+void reduce_scatter(Communicator& comm, ir::Group group, std::span<float> data, float* scratch, ir::Lane lane) {
+  const auto members = static_cast<std::size_t>(comm.group_size(group));
+  const auto own = static_cast<std::size_t>(comm.group_rank(group));
+  check_equal_blocks(comm, group, data.size());
   if (members == 1) return;
-  std::vector<float>& scratch = scratch_[static_cast<std::size_t>(lane)];
+  T* const received = reinterpret_cast<T*>(scratch);
 
   const std::size_t block = data.size() / members;
   for (std::size_t begin = 0; begin < block; begin += kChunk) {
     const std::size_t count = std::min(kChunk, block - begin);
-    float* received = grow(scratch, 2 * members * count);
-    const float* sent = data.data();
-    if (count != block) {  // a column of the blocks: pack it
-      float* packed = received + members * count;
-      for (std::size_t j = 0; j < members; ++j)
-        std::copy_n(data.data() + j * block + begin, count, packed + j * count);
-      sent = packed;
-    }
-    all_to_all(group, sent, received, count * sizeof(float), lane);
-    sum_blocks(received, members, count, count, data.data() + own * block + begin);
+    const T* sent = pack(data.data() + begin, members, block, count, received + members * count);
+    comm.all_to_all(group, sent, received, count * sizeof(T), lane);
+    sum_blocks(received, members, count, data.data() + own * block + begin);
   }
+}
+
+}  // namespace
+
+std::size_t Communicator::scratch_bytes() const {
+  std::size_t elements = 0;
+  for (const std::vector<float>& scratch : scratch_) elements += scratch.size();
+  return elements * sizeof(float);
+}
+
+std::size_t Communicator::all_reduce_scratch(std::size_t members, std::size_t elements) {
+  return members == 1 ? 0 : members * std::max(std::min(kChunk, elements / members), elements % members);
+}
+
+std::size_t Communicator::reduce_scatter_scratch(std::size_t members, std::size_t elements) {
+  return members == 1 ? 0 : 2 * members * std::min(kChunk, elements / members);
+}
+
+float* Communicator::scratch_for(std::size_t elements, ir::Lane lane) {
+  return grow(scratch_[static_cast<std::size_t>(lane)], elements);
+}
+
+void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
+  const std::size_t scratch = all_reduce_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  all_reduce<float>(*this, group, data, scratch_for(scratch, lane), lane);
+}
+
+void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
+  const std::size_t scratch = reduce_scatter_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  reduce_scatter<float>(*this, group, data, scratch_for(scratch, lane), lane);
+}
+
+void Communicator::all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
+  const std::size_t scratch = all_reduce_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  all_reduce<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
+}
+
+void Communicator::reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
+  const std::size_t scratch = reduce_scatter_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  reduce_scatter<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
 }
 
 }  // namespace fem::exec

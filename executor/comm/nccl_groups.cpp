@@ -1,11 +1,18 @@
 #include "executor/comm/nccl_groups.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "executor/error.hpp"
 
 namespace fem::exec {
+namespace {
+
+constexpr std::chrono::seconds kAbortPatience{1};
+
+}  // namespace
 
 void check_nccl(ncclResult_t code, const char* call) {
   if (code == ncclSuccess) return;
@@ -18,7 +25,8 @@ std::string NcclGroups::new_id() {
   return {id.internal, sizeof(id.internal)};
 }
 
-NcclGroups::NcclGroups(const Topology& topology, int rank, const std::string& id) {
+// By way of the default constructor: then the destructor runs where a call below fails.
+NcclGroups::NcclGroups(const Topology& topology, int rank, const std::string& id) : NcclGroups() {
   ncclUniqueId unique;
   FEM_CHECK(id.size() == sizeof(unique.internal), "an NCCL id of " + std::to_string(id.size()) + " bytes");
   std::memcpy(unique.internal, id.data(), sizeof(unique.internal));
@@ -51,10 +59,19 @@ NcclGroups::~NcclGroups() {
   for (ncclComm_t comm : all()) ncclCommDestroy(comm);
 }
 
+NcclGroups::Use::Use(NcclGroups& groups) : groups_(groups) {
+  ++groups_.uses_;
+  if (!groups_.aborted_) return;
+  --groups_.uses_;
+  throw ExecutionError("NCCL was aborted");
+}
+
+// Either a Use sees aborted_, or this sees the Use.
 void NcclGroups::abort() noexcept {
   std::lock_guard lock(mutex_);
-  if (aborted_) return;
-  aborted_ = true;
+  if (aborted_.exchange(true)) return;
+  const auto deadline = std::chrono::steady_clock::now() + kAbortPatience;
+  while (uses_ > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   for (ncclComm_t comm : all()) ncclCommAbort(comm);
 }
 

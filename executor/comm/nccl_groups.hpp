@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -34,17 +35,32 @@ class NcclGroups {
 
   static std::string new_id();
   const NcclGroup& operator[](ir::Group group) const { return groups_[static_cast<std::size_t>(group)]; }
-  // Ends everything that is under way, from any thread.
+  // Ends everything that is under way, from any thread. Waits for calls that hold a Use, but not for long: one that
+  // hangs inside NCCL comes back because of the abort.
   void abort() noexcept;
   std::string async_error() const;  // from any thread; "" where all is well
 
+  // Held around calls on the communicators: an abort frees them. ExecutionError where they were aborted.
+  class Use {
+   public:
+    explicit Use(NcclGroups& groups);
+    ~Use() { --groups_.uses_; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    NcclGroups& groups_;
+  };
+
  private:
+  NcclGroups() = default;
   std::vector<ncclComm_t> all() const;
 
   ncclComm_t root_ = nullptr;
   std::array<NcclGroup, ir::kGroups> groups_;
   mutable std::mutex mutex_;  // abort() against async_error()
-  bool aborted_ = false;
+  std::atomic<bool> aborted_{false};
+  std::atomic<int> uses_{0};
 };
 
 }  // namespace fem::exec

@@ -32,7 +32,7 @@ void NcclWatchdog::issued(const Operation& operation, ir::Lane lane, cudaStream_
   CudaEvent event = spare_.empty() ? CudaEvent() : std::move(spare_.back());
   if (!spare_.empty()) spare_.pop_back();
   event.record(stream);
-  queue.issued.push_back({std::move(event), operation, progress_.step(lane), progress_.action(lane)});
+  queue.issued.push_back({std::move(event), operation, progress_.step(lane), progress_.index(lane)});
 }
 
 void NcclWatchdog::retire(LaneQueue& queue) {
@@ -52,7 +52,7 @@ std::string NcclWatchdog::look() {
     if (queue.issued.empty() || Clock::now() - queue.front_since < timeout_) continue;
     const Issued& oldest = queue.issued.front();
     return ExecutionError(self_ + ": no answer for " + text(timeout_) + " in " + text(oldest.operation), -1,
-                          oldest.step, oldest.action)
+                          oldest.step, progress_.describe(oldest.step, oldest.action))
         .what();
   }
   return {};

@@ -40,8 +40,7 @@ class NcclWatchdog {
   struct Issued {
     CudaEvent event;
     Operation operation;
-    std::int64_t step;
-    std::string action;
+    std::int64_t step, action;  // where the lane stood: text is made when something failed
   };
   struct LaneQueue {
     std::deque<Issued> issued;

@@ -38,10 +38,22 @@ class NullCommunicator final : public Communicator {
   }
   void barrier(ir::Group group) override { alive(group); }
   // A sum with nobody else: the data stay, and may be absent, so the sums of the base must not read them.
-  void all_reduce_sum(ir::Group group, std::span<float>, ir::Lane) override { alive(group); }
+  void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane) override {
+    alive(group);
+    grow(all_reduce_scratch(members(group), data.size()));
+  }
   void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane) override {
     alive(group);
     check_equal_blocks(*this, group, data.size());
+    grow(reduce_scatter_scratch(members(group), data.size()));
+  }
+  std::size_t scratch_bytes() const override { return scratch_ * sizeof(float); }
+
+  void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    all_reduce_sum(group, data, lane);
+  }
+  void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
+    reduce_scatter_sum(group, data, lane);
   }
 
   void fail(const std::string&) noexcept override { failed_.store(true); }
@@ -51,6 +63,8 @@ class NullCommunicator final : public Communicator {
     FEM_CHECK(group != ir::Group::none, "a collective needs a group");
     return static_cast<std::size_t>(group);
   }
+  std::size_t members(ir::Group group) const { return static_cast<std::size_t>(group_size(group)); }
+  void grow(std::size_t elements) { scratch_ = std::max(scratch_, elements); }
   void alive() const {
     if (failed_.load()) throw ExecutionError("stopped because this rank failed", rank_);
   }
@@ -60,6 +74,7 @@ class NullCommunicator final : public Communicator {
   }
 
   int rank_, size_;
+  std::size_t scratch_ = 0;  // elements that the sums of local and mpi would take: all are on one lane
   std::array<int, ir::kGroups> group_size_{}, group_rank_{};
   std::atomic<bool> failed_{false};
 };

@@ -19,13 +19,18 @@ std::int64_t Progress::step(ir::Lane lane) const noexcept {
   return at == 0 ? -1 : (at >> kActionBits) - 1;
 }
 
-std::string Progress::action(ir::Lane lane) const {
+std::int64_t Progress::index(ir::Lane lane) const noexcept {
   const std::int64_t at = position(lane);
-  if (at == 0) return {};
-  const auto index = static_cast<std::uint32_t>(at & ((1 << kActionBits) - 1));
-  std::lock_guard lock(mutex_);
-  return describe_ ? describe_((at >> kActionBits) - 1, index) : "action " + std::to_string(index);
+  return at == 0 ? -1 : at & ((1 << kActionBits) - 1);
 }
+
+std::string Progress::describe(std::int64_t step, std::int64_t index) const {
+  if (index < 0) return {};
+  std::lock_guard lock(mutex_);
+  return describe_ ? describe_(step, static_cast<std::uint32_t>(index)) : "action " + std::to_string(index);
+}
+
+std::string Progress::action(ir::Lane lane) const { return describe(step(lane), index(lane)); }
 
 std::string Progress::text(ir::Lane lane) const {
   const std::int64_t at = step(lane);

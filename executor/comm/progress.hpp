@@ -32,7 +32,9 @@ class Progress {
   void describe_with(Describe describe);
 
   std::int64_t step(ir::Lane lane) const noexcept;       // -1: not inside a step
+  std::int64_t index(ir::Lane lane) const noexcept;      // of the action in its program; -1: not inside a step
   std::string action(ir::Lane lane) const;               // "" where unknown
+  std::string describe(std::int64_t step, std::int64_t index) const;  // likewise, of an action that was entered once
   std::string text(ir::Lane lane) const;                 // "at step 17, Forward s0 m4" or "not inside a step"
 
  private:

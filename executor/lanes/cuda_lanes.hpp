@@ -44,6 +44,8 @@ class CudaEvent {
 class CudaLanes {
  public:
   explicit CudaLanes(int device);  // makes it this thread's current device
+  // Makes a device the calling thread's current one: CUDA keeps one for each thread, and an event belongs to it.
+  static int use(int device);
 
   int device() const { return device_; }
   cudaStream_t stream(ir::Lane lane) const { return streams_[static_cast<std::size_t>(lane)].get(); }
@@ -51,8 +53,6 @@ class CudaLanes {
   void wait(ir::Lane waiter, ir::Lane awaited);
 
  private:
-  static int use(int device);
-
   int device_;
   std::array<CudaStream, ir::kLanes> streams_;
   std::array<CudaEvent, ir::kLanes> events_;

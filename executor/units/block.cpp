@@ -26,7 +26,9 @@ class BlockRecorder {
  public:
   explicit BlockRecorder(const Recording& r)
       : r_(r), d_(r.memory.dims()), eps_(r.settings.model.norm_eps),
-        rotary_(d_.seq_len, d_.head_dim, r.settings.model.rope_theta) {}
+        rotary_(r.rotary ? *r.rotary : make_rotary(r.settings, r.params[0].device())),
+        attention_dropout_(make_dropout(r, DropoutPlace::attention)),
+        swiglu_dropout_(make_dropout(r, DropoutPlace::swiglu)) {}
 
   // x -> mid, with what lies between: q, k, v, the attention and the statistics of the norm.
   void attention_half(Sequence& s) const {
@@ -43,7 +45,8 @@ class BlockRecorder {
     rotary_.forward(s, attention_tensors().q);
     rotary_.forward(s, attention_tensors().k);
     attention(s);
-    r_.linear.forward_add(s, input, saved(slot::attention, d_.heads * d_.head_dim), param(param::o), mid());
+    r_.linear.forward_add(s, input, saved(slot::attention, d_.heads * d_.head_dim), param(param::o),
+                          attention_dropout_, mid());
     rms_norm_statistics(s, mid(), eps_, statistics(slot::mid_rstd));
   }
 
@@ -64,17 +67,17 @@ class BlockRecorder {
     const auto frame = s.frame();
     const auto swiglu = scratch(s, d_.intermediate);
     swiglu_forward(s, saved(slot::gate, d_.intermediate), saved(slot::up, d_.intermediate), swiglu);
-    r_.linear.forward_add(s, mid(), swiglu, param(param::down), r_.memory.y());
+    r_.linear.forward_add(s, mid(), swiglu, param(param::down), swiglu_dropout_, r_.memory.y());
   }
 
-  // y = mid + down(swiglu(gate(norm(mid)), up(norm(mid)))): dy -> gradient of mid.
+  // y = mid + drop(down(swiglu(gate(norm(mid)), up(norm(mid))))): dy -> gradient of mid.
   void backward_swiglu_half(Sequence& s) const {
     const auto dy = work(work_slot::grad_output, d_.hidden);
     const auto dgate = work(work_slot::grad_gate, d_.intermediate), dup = work(work_slot::grad_up, d_.intermediate);
     {
       const auto frame = s.frame();
       const auto dswiglu = scratch(s, d_.intermediate);
-      r_.linear.backward_input(s, dy, param(param::down), dswiglu);
+      backward_dropped(s, dy, swiglu_dropout_, param(param::down), dswiglu);
       swiglu_backward(s, dswiglu, saved(slot::gate, d_.intermediate), saved(slot::up, d_.intermediate), dgate);
     }
     const auto frame = s.frame();
@@ -85,7 +88,7 @@ class BlockRecorder {
                        work(work_slot::grad_mid, d_.hidden)});
   }
 
-  // mid = x + o(attention(q(norm(x)), k(norm(x)), v(norm(x)))): gradient of mid -> dx.
+  // mid = x + drop(o(attention(q(norm(x)), k(norm(x)), v(norm(x))))): gradient of mid -> dx.
   void backward_attention_half(Sequence& s) const {
     const auto dmid = work(work_slot::grad_mid, d_.hidden);
     const auto dq = work(work_slot::grad_q, d_.heads * d_.head_dim);
@@ -95,7 +98,7 @@ class BlockRecorder {
     {
       const auto frame = s.frame();
       const auto dattention = scratch(s, d_.heads * d_.head_dim);
-      r_.linear.backward_input(s, dmid, param(param::o), dattention);
+      backward_dropped(s, dmid, attention_dropout_, param(param::o), dattention);
       attention_backward(s, heads(dattention), attention_tensors(), by_head, r_.linear.arithmetic());
     }
     rotary_.backward(s, by_head.dq);
@@ -114,6 +117,11 @@ class BlockRecorder {
       const auto &w = param(parameter), &dw = grad(parameter);
       r_.linear.backward_weight(s, dw, work(gradient, w.size(0)), work(input, w.size(1)));
     };
+    const auto dropped_product = [&](int parameter, int gradient, const Dropout& dropout, int input) {
+      const auto frame = s.frame();
+      const auto &w = param(parameter), &dw = grad(parameter);
+      r_.linear.backward_weight(s, dw, dropped(s, work(gradient, d_.hidden), dropout), work(input, w.size(1)));
+    };
     const auto norm = [&](int parameter, int row) {
       s.add([dw = grad(parameter), sum = norm_gradient(row)]() mutable { dw.add_(sum); });
     };
@@ -121,14 +129,27 @@ class BlockRecorder {
     product(param::q, work_slot::grad_q, work_slot::attention_input);
     product(param::k, work_slot::grad_k, work_slot::attention_input);
     product(param::v, work_slot::grad_v, work_slot::attention_input);
-    product(param::o, work_slot::grad_mid, work_slot::attention);
+    dropped_product(param::o, work_slot::grad_mid, attention_dropout_, work_slot::attention);
     norm(param::post_norm, work_slot::grad_post_norm);
     product(param::gate, work_slot::grad_gate, work_slot::swiglu_input);
     product(param::up, work_slot::grad_up, work_slot::swiglu_input);
-    product(param::down, work_slot::grad_output, work_slot::swiglu);
+    dropped_product(param::down, work_slot::grad_output, swiglu_dropout_, work_slot::swiglu);
   }
 
  private:
+  // The gradient of drop(z) -> the gradient of z, in scratch; where nothing is ever dropped, the tensor itself.
+  at::Tensor dropped(Sequence& s, const at::Tensor& gradient, const Dropout& dropout) const {
+    if (!dropout.configured()) return gradient;
+    const auto masked = scratch(s, d_.hidden);
+    s.add([gradient, masked, dropout] { dropout.apply(gradient, masked); });
+    return masked;
+  }
+  // y = residual + drop(x w^T): dy -> dx.
+  void backward_dropped(Sequence& s, const at::Tensor& dy, const Dropout& dropout, const at::Tensor& w,
+                        const at::Tensor& dx) const {
+    const auto frame = s.frame();
+    r_.linear.backward_input(s, dropped(s, dy, dropout), w, dx);
+  }
   const at::Tensor& param(int index) const { return r_.params[static_cast<std::size_t>(index)]; }
   const at::Tensor& grad(int index) const { return r_.grads[static_cast<std::size_t>(index)]; }
   at::Tensor saved(int index, std::int64_t columns) const {
@@ -155,6 +176,7 @@ class BlockRecorder {
   ir::UnitDims d_;
   double eps_;
   Rotary rotary_;
+  Dropout attention_dropout_, swiglu_dropout_;
 };
 
 }  // namespace

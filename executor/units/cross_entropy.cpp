@@ -26,7 +26,7 @@ class MovingRows {
   MovingRows(const at::Tensor& whole, std::int64_t rows)
       : whole_(whole),
         row_bytes_(static_cast<std::int64_t>(whole.nbytes()) / whole.size(0)),
-        window_(rows * row_bytes_) {}
+        window_(rows * row_bytes_, whole.device()) {}
 
   at::Tensor view(std::int64_t rows) const {
     auto sizes = whole_.sizes().vec();
@@ -82,7 +82,7 @@ void subtract_targets(float* rows, const std::int64_t* targets, std::int64_t cou
 
 void cross_entropy_forward(Sequence& s, const CrossEntropyTensors& t, LossSum* sum) {
   const auto vocab = t.logits.size(1);
-  s.add([t, vocab] { check_targets(t.targets, vocab); });
+  s.add([t, vocab] { over_memory(t.targets, [&] { check_targets(t.targets, vocab); }); });
   for_each_size(t, [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
     const auto frame = s.frame();
     const MovingRows logits(t.logits, rows), lse(t.lse, rows);
@@ -94,20 +94,24 @@ void cross_entropy_forward(Sequence& s, const CrossEntropyTensors& t, LossSum* s
         logits.move_to(first);
         lse.move_to(first);
         if (!fp32) exponentials.copy_(block);
-        const auto* wide = in<float>(fp32 ? block : exponentials);
-        loops::row_maxima(wide, out<float>(largest), rows, vocab);
-        loops::subtract_rows(wide, in<float>(largest), out<float>(exponentials), rows, vocab);
+        over_memory(exponentials, [&] {
+          const auto* wide = in<float>(fp32 ? block : exponentials);
+          loops::row_maxima(wide, out<float>(largest), rows, vocab);
+          loops::subtract_rows(wide, in<float>(largest), out<float>(exponentials), rows, vocab);
+        });
         exponentials.exp_();
         at::sum_out(sums, exponentials, at::IntArrayRef{-1});
         sums.log_();
-        loops::add(out<float>(sums), in<float>(largest), rows);
+        over_memory(sums, [&] { loops::add(out<float>(sums), in<float>(largest), rows); });
       }
     });
   });
-  by_format(t.logits.scalar_type(), [&]<class T>(T*) { s.add([t, sum] { *sum = sum_losses<T>(t); }); });
+  by_format(t.logits.scalar_type(), [&]<class T>(T*) {
+    s.add([t, sum] { over_memory(t.logits, [&] { *sum = sum_losses<T>(t); }); });
+  });
 }
 
-void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
+void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t, const CallContext& context) {
   const auto vocab = t.logits.size(1);
   for_each_size(t, [&](std::int64_t begin, std::int64_t end, std::int64_t rows) {
     const auto frame = s.frame();
@@ -115,14 +119,21 @@ void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t) {
     const auto block = logits.view(rows);
     const bool fp32 = t.logits.scalar_type() == at::kFloat;
     const auto gradient = fp32 ? block : s.scratch({rows, vocab}, at::kFloat);
-    s.add([=]() mutable {
+    const bool scaled = t.logits.scalar_type() == at::kHalf;
+    s.add([=, context = &context]() mutable {
       for (std::int64_t first = begin; first < end; first += rows) {
         logits.move_to(first);
         if (!fp32) gradient.copy_(block);
-        auto* values = out<float>(gradient);
-        loops::subtract_rows(values, in<float>(t.lse) + first, values, rows, vocab);
+        over_memory(gradient, [&] {
+          auto* values = out<float>(gradient);
+          loops::subtract_rows(values, in<float>(t.lse) + first, values, rows, vocab);
+        });
         gradient.exp_();
-        subtract_targets(values, in<std::int64_t>(t.targets) + first, rows, vocab);
+        over_memory(gradient, [&] {
+          auto* values = out<float>(gradient);
+          subtract_targets(values, in<std::int64_t>(t.targets) + first, rows, vocab);
+          if (scaled) loops::scale(values, context->loss_scale, rows * vocab);
+        });
         if (!fp32) block.copy_(gradient);
       }
     });

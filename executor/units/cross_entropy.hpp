@@ -18,7 +18,8 @@ struct CrossEntropyTensors {
 // Writes lse; *sum becomes the loss each time that the sequence runs.
 void cross_entropy_forward(Sequence& s, const CrossEntropyTensors& t, LossSum* sum);
 
-// Turns logits into the gradient of the sum, softmax - one-hot, in place; rows of ignored targets become 0.
-void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t);
+// Turns logits into the gradient of the sum, softmax - one-hot, in place; rows of ignored targets become 0. In fp16 it
+// is multiplied by context.loss_scale before it is rounded.
+void cross_entropy_backward(Sequence& s, const CrossEntropyTensors& t, const CallContext& context);
 
 }  // namespace fem::exec

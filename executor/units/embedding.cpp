@@ -28,6 +28,28 @@ void check_tokens(const at::Tensor& tokens, const ir::UnitDims& dims) {
                   " of the microbatch is not below the vocabulary of " + std::to_string(dims.vocab));
 }
 
+void copy_rows(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y) {
+  const auto row = static_cast<std::size_t>(weight.size(1)) * weight.itemsize();
+  const auto* ids = in<std::int64_t>(tokens);
+  for (std::int64_t t = 0; t < tokens.numel(); ++t)
+    std::memcpy(out<std::byte>(y) + static_cast<std::size_t>(t) * row,
+                in<std::byte>(weight) + static_cast<std::size_t>(ids[t]) * row, row);
+}
+
+template <class T>
+void add_rows(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& grad, const Dropout& dropout) {
+  const auto hidden = dy.size(1);
+  const auto* ids = in<std::int64_t>(tokens);
+  for (std::int64_t t = 0; t < tokens.numel(); ++t) {
+    float* row = out<float>(grad) + ids[t] * hidden;
+    if (dropout.active()) {
+      dropout.add_row(row, in<T>(dy) + t * hidden, t * hidden, hidden);
+    } else {
+      loops::add(row, in<T>(dy) + t * hidden, hidden);
+    }
+  }
+}
+
 }  // namespace
 
 void record_embedding(const Recording& r) {
@@ -36,25 +58,24 @@ void record_embedding(const Recording& r) {
   const auto tokens = r.memory.saved(slot::tokens, {d.tokens});
   for (auto* sequence : {&r.phases.forward, &r.phases.recompute})
     sequence->add([d, tokens, call = &r.call] {
-      check_tokens(call->batch->tokens, d);
-      std::memcpy(out<std::int64_t>(tokens), in<std::int64_t>(call->batch->tokens), tokens.nbytes());
+      over_memory(tokens, [&] {
+        check_tokens(call->batch->tokens, d);
+        std::memcpy(out<std::int64_t>(tokens), in<std::int64_t>(call->batch->tokens), tokens.nbytes());
+      });
     });
-  r.phases.forward.add([tokens, weight, y = r.memory.y()] {
-    const auto row = static_cast<std::size_t>(weight.size(1)) * weight.itemsize();
-    const auto* ids = in<std::int64_t>(tokens);
-    for (std::int64_t t = 0; t < tokens.numel(); ++t)
-      std::memcpy(out<std::byte>(y) + static_cast<std::size_t>(t) * row,
-                  in<std::byte>(weight) + static_cast<std::size_t>(ids[t]) * row, row);
+  const Dropout dropout = make_dropout(r, DropoutPlace::embedding);
+  r.phases.forward.add([tokens, weight, y = r.memory.y(), dropout] {
+    over_memory(y, [&] {
+      copy_rows(tokens, weight, y);
+      dropout.apply(y, y);
+    });
   });
 
   const auto kept = r.memory.work(work_slot::tokens, {d.tokens});
   const auto dy = r.memory.work(work_slot::grad_output, {d.tokens, d.hidden});
   by_format(r.memory.compute(), [&]<class T>(T*) {
-    r.phases.backward_weight.add([kept, dy, grad] {
-      const auto hidden = dy.size(1);
-      const auto* ids = in<std::int64_t>(kept);
-      for (std::int64_t t = 0; t < kept.numel(); ++t)
-        loops::add(out<float>(grad) + ids[t] * hidden, in<T>(dy) + t * hidden, hidden);
+    r.phases.backward_weight.add([kept, dy, grad, dropout] {
+      over_memory(grad, [&] { add_rows<T>(kept, dy, grad, dropout); });
     });
   });
 }

@@ -40,7 +40,9 @@ void record_head(const Recording& r) {
                                  r.memory.saved(slot::targets, {d.tokens}), r.memory.saved(slot::lse, {d.tokens}),
                                  ir::cross_entropy_rows(d)};
   for (auto* s : {&r.phases.forward, &r.phases.recompute}) {
-    s->add([call = &r.call, targets = loss.targets] { take_targets(call->batch->targets, targets); });
+    s->add([call = &r.call, targets = loss.targets] {
+      over_memory(targets, [&] { take_targets(call->batch->targets, targets); });
+    });
     rms_norm_statistics(*s, x, r.settings.model.norm_eps, rstd);
     {
       const auto frame = s->frame();
@@ -55,7 +57,7 @@ void record_head(const Recording& r) {
   const auto normed = r.memory.work(work_slot::normed, {d.tokens, d.hidden});
   const auto dlogits = r.memory.work(work_slot::grad_logits, {d.tokens, d.vocab});
   const auto dnorm = r.memory.work(work_slot::grad_norm, {d.hidden});
-  cross_entropy_backward(b, loss);
+  cross_entropy_backward(b, loss, r.call.context);
   const auto frame = b.frame();
   const auto sum = b.scratch({d.tokens, d.hidden}, at::kFloat);
   r.linear.backward_input_sum(b, {{dlogits, weight}}, sum);

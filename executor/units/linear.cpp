@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
 
 #include "executor/units/formats.hpp"
 #include "executor/units/loops.hpp"
@@ -19,10 +20,18 @@ struct Widened {
   at::Tensor source, wide;
 };
 
+// sum += x, sum fp32.
+void add(const at::Tensor& sum, const at::Tensor& x) {
+  by_format(x.scalar_type(), [&]<class T>(T*) {
+    over_memory(sum, [&] { loops::add(out<float>(sum), in<T>(x), sum.numel()); });
+  });
+}
+
 }  // namespace
 
 Arithmetic choose_arithmetic(at::ScalarType compute) {
   if (compute == at::kFloat) return Arithmetic::Direct;
+  if (compute == at::kHalf) return Arithmetic::ThroughFloat32;
   static const auto supported = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("mkldnn::_is_mkldnn_bf16_supported", "")
                                     .typed<bool()>();
@@ -33,7 +42,7 @@ bool Linear::widen(const at::Tensor& t) const {
   return arithmetic_ == Arithmetic::ThroughFloat32 && t.scalar_type() != at::kFloat;
 }
 
-bool Linear::direct_bf16(const at::Tensor& t) const {
+bool Linear::direct_narrow(const at::Tensor& t) const {
   return arithmetic_ == Arithmetic::Direct && t.scalar_type() != at::kFloat;
 }
 
@@ -53,18 +62,30 @@ void Linear::forward(Sequence& s, const at::Tensor& x, const at::Tensor& w, at::
 }
 
 void Linear::forward_add(Sequence& s, const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
-                         at::Tensor y) const {
+                         const Dropout& dropout, at::Tensor y) const {
   if (!widen(x)) {
-    s.add([residual, x, wt = w.t(), y]() mutable { at::addmm_out(y, residual, x, wt); });
+    s.add([residual, x, wt = w.t(), y, dropout]() mutable {
+      if (!dropout.active()) {
+        at::addmm_out(y, residual, x, wt);
+      } else {
+        at::mm_out(y, x, wt);
+        dropout.add(residual, y, y);
+      }
+    });
     return;
   }
   const auto frame = s.frame();
   const Widened x32(s, x), w32(s, w), y32(s, y);
-  s.add([residual, x32, w32, wt = w32.wide.t(), y, product = y32.wide]() mutable {
+  s.add([residual, x32, w32, wt = w32.wide.t(), y, product = y32.wide, dropout]() mutable {
     x32.fill();
     w32.fill();
-    product.copy_(residual).addmm_(x32.wide, wt);
-    y.copy_(product);
+    if (!dropout.active()) {
+      product.copy_(residual).addmm_(x32.wide, wt);
+      y.copy_(product);
+    } else {
+      at::mm_out(product, x32.wide, wt);
+      dropout.add(residual, product, y);
+    }
   });
 }
 
@@ -87,13 +108,13 @@ void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outpu
   bool first = true;
   for (const auto& [dy, w] : outputs) {
     const auto frame = s.frame();
-    if (direct_bf16(dy)) {
+    if (direct_narrow(dy)) {
       s.add([dy = dy, w = w, sum, first, product = s.scratch(sum.sizes(), dy.scalar_type())]() mutable {
         at::mm_out(product, dy, w);
         if (first) {
           sum.copy_(product);
         } else {
-          loops::add(out<float>(sum), in<c10::BFloat16>(product), sum.numel());
+          add(sum, product);
         }
       });
     } else {
@@ -113,10 +134,10 @@ void Linear::backward_input_sum(Sequence& s, std::initializer_list<Output> outpu
 
 void Linear::backward_weight(Sequence& s, at::Tensor dw, const at::Tensor& dy, const at::Tensor& x) const {
   const auto frame = s.frame();
-  if (direct_bf16(dy)) {
+  if (direct_narrow(dy)) {
     s.add([dw, dyt = dy.t(), x, product = s.scratch(dw.sizes(), dy.scalar_type())]() mutable {
       at::mm_out(product, dyt, x);
-      loops::add(out<float>(dw), in<c10::BFloat16>(product), dw.numel());
+      add(dw, product);
     });
     return;
   }

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "executor/units/arithmetic.hpp"
+#include "executor/units/dropout.hpp"
 #include "executor/units/sequence.hpp"
 
 namespace fem::exec {
@@ -18,9 +19,9 @@ class Linear {
   // y = x w^T, all in one format.
   void forward(Sequence& s, const at::Tensor& x, const at::Tensor& w, at::Tensor y) const;
 
-  // y = residual + x w^T; residual [tokens, out].
+  // y = residual + drop(x w^T); residual [tokens, out].
   void forward_add(Sequence& s, const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w,
-                   at::Tensor y) const;
+                   const Dropout& dropout, at::Tensor y) const;
 
   // dx = dy w in the format of dy: the gradient of x.
   void backward_input(Sequence& s, const at::Tensor& dy, const at::Tensor& w, at::Tensor dx) const;
@@ -36,7 +37,7 @@ class Linear {
 
  private:
   bool widen(const at::Tensor& t) const;
-  bool direct_bf16(const at::Tensor& t) const;
+  bool direct_narrow(const at::Tensor& t) const;
   Arithmetic arithmetic_;
 };
 

@@ -78,6 +78,10 @@ void add(float* __restrict sum, const T* __restrict x, Count elements) {
   for (Count i = 0; i < elements; ++i) sum[i] += static_cast<float>(x[i]);
 }
 
+void scale(float* x, float factor, Count elements) {
+  for (Count i = 0; i < elements; ++i) x[i] *= factor;
+}
+
 void row_maxima(const float* x, float* largest, Count rows, Count columns) {
   constexpr Count kLanes = 16;  // independent maxima, which the compiler keeps in vectors
   for (Count r = 0; r < rows; ++r, x += columns) {
@@ -110,6 +114,7 @@ void subtract_rows(const float* x, const float* c, float* y, Count rows, Count c
   template void add(float*, const T*, Count);
 FEM_FOR_FORMAT(float)
 FEM_FOR_FORMAT(c10::BFloat16)
+FEM_FOR_FORMAT(c10::Half)
 #undef FEM_FOR_FORMAT
 
 }  // namespace fem::exec::loops

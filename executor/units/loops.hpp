@@ -1,10 +1,12 @@
 // Element-wise loops over contiguous rows, where LibTorch's operators would take several passes or allocate. Each
-// operation rounds by itself, to fp32, in the order of the formulas here; T is float or c10::BFloat16.
+// operation rounds by itself, to fp32, in the order of the formulas here; T is float, c10::BFloat16 or
+// c10::Half.
 #pragma once
 
 #include <cstdint>
 
 #include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 namespace fem::exec::loops {
 
@@ -40,6 +42,9 @@ void rotate(T* x, const float* cos, const float* sin, Count positions, Count hea
 // sum += x.
 template <class T>
 void add(float* sum, const T* x, Count elements);
+
+// x = x factor.
+void scale(float* x, float factor, Count elements);
 
 // Largest element of each row.
 void row_maxima(const float* x, float* largest, Count rows, Count columns);

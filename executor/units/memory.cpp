@@ -18,24 +18,26 @@ at::ScalarType type_of(ir::Format format, at::ScalarType compute) {
 
 at::ScalarType compute_type(const ir::Settings& settings) {
   const auto& word = settings.precision.compute;
-  FEM_CHECK(word == "fp32" || word == "bf16", "precision.compute is '" + word + "', not fp32 or bf16");
-  return word == "bf16" ? at::kBFloat16 : at::kFloat;
+  FEM_CHECK(word == "fp32" || word == "bf16" || word == "fp16",
+            "precision.compute is '" + word + "', not fp32, bf16 or fp16");
+  return word == "fp32" ? at::kFloat : word == "bf16" ? at::kBFloat16 : at::kHalf;
 }
 
-UnitMemory::UnitMemory(ir::UnitKind kind, const ir::Settings& settings)
+UnitMemory::UnitMemory(ir::UnitKind kind, const ir::Settings& settings, c10::Device device)
     : kind_(kind),
       dims_(ir::unit_dims(settings)),
       formats_(ir::unit_formats(settings)),
       compute_(compute_type(settings)),
-      x_(formats_.bytes(dims_.tokens * dims_.hidden)),
-      y_(x_.bytes()),
-      saved_b_(ir::block_bytes(kind, ir::UnitBlock::saved_b, dims_, formats_)),
-      saved_w_(ir::block_bytes(kind, ir::UnitBlock::saved_w, dims_, formats_)),
-      work_(ir::block_bytes(kind, ir::UnitBlock::work, dims_, formats_)),
-      dy_(x_.bytes()),
-      dx_(x_.bytes()),
+      x_(formats_.bytes(dims_.tokens * dims_.hidden), device),
+      y_(x_.bytes(), device),
+      saved_b_(ir::block_bytes(kind, ir::UnitBlock::saved_b, dims_, formats_), device),
+      saved_w_(ir::block_bytes(kind, ir::UnitBlock::saved_w, dims_, formats_), device),
+      work_(ir::block_bytes(kind, ir::UnitBlock::work, dims_, formats_), device),
+      dy_(x_.bytes(), device),
+      dx_(x_.bytes(), device),
       workspace_(std::max({workspace_bytes(ir::Phase::forward), workspace_bytes(ir::Phase::backward_input),
-                           workspace_bytes(ir::Phase::backward_weight)})) {}
+                           workspace_bytes(ir::Phase::backward_weight)}),
+                 device) {}
 
 std::int64_t UnitMemory::workspace_bytes(ir::Phase phase) const {
   return ir::workspace_bytes(kind_, phase, dims_, formats_);

@@ -21,7 +21,7 @@ struct UnitBuffers {
 
 class UnitMemory {
  public:
-  UnitMemory(ir::UnitKind kind, const ir::Settings& settings);
+  UnitMemory(ir::UnitKind kind, const ir::Settings& settings, c10::Device device);
 
   // The addresses of all views from now on.
   void place(const UnitBuffers& at) const;

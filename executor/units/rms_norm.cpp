@@ -14,7 +14,9 @@ void rms_norm_statistics(Sequence& s, const at::Tensor& x, double eps, at::Tenso
   s.add([x, wide, eps, rstd]() mutable {
     if (!wide.is_same(x)) wide.copy_(x);
     at::linalg_vector_norm_out(rstd, wide, 2, at::IntArrayRef{-1});
-    loops::inverse_rms(out<float>(rstd), x.size(0), x.size(1), static_cast<float>(eps));
+    over_memory(rstd, [&] {
+      loops::inverse_rms(out<float>(rstd), x.size(0), x.size(1), static_cast<float>(eps));
+    });
   });
 }
 
@@ -22,7 +24,9 @@ void rms_norm_apply(Sequence& s, const at::Tensor& x, const at::Tensor& rstd, co
                     const at::Tensor& y) {
   by_format(x.scalar_type(), [&]<class T>(T*) {
     s.add([x, rstd, w, y] {
-      loops::scale_rows(in<T>(x), in<float>(rstd), in<T>(w), out<T>(y), x.size(0), x.size(1));
+      over_memory(y, [&] {
+        loops::scale_rows(in<T>(x), in<float>(rstd), in<T>(w), out<T>(y), x.size(0), x.size(1));
+      });
     });
   });
 }
@@ -36,14 +40,19 @@ void rms_norm_backward(Sequence& s, const at::Tensor& dy, const at::Tensor& x, c
   by_format(x.scalar_type(), [&]<class T>(T*) {
     s.add([dy, x, rstd, w, residual, g = gradients, product, sums]() mutable {
       const auto rows = x.size(0), columns = x.size(1);
-      const auto* r = in<float>(rstd);
-      loops::norm_products(in<float>(dy), in<T>(x), r, in<T>(w), out<T>(g.y), out<float>(product), rows, columns);
+      over_memory(product, [&] {
+        loops::norm_products(in<float>(dy), in<T>(x), in<float>(rstd), in<T>(w), out<T>(g.y), out<float>(product), rows,
+                             columns);
+      });
       at::sum_out(g.dw, product, at::IntArrayRef{0});
-      loops::scale_columns(out<float>(product), in<T>(w), rows, columns);
+      over_memory(product, [&] { loops::scale_columns(out<float>(product), in<T>(w), rows, columns); });
       // Not at::mv: its sums depend on the address of w.
       at::sum_out(sums, product, at::IntArrayRef{-1});
-      const T* added = residual.defined() ? in<T>(residual) : nullptr;
-      loops::norm_gradient(in<float>(dy), in<T>(x), r, in<T>(w), in<float>(sums), added, out<T>(g.dx), rows, columns);
+      over_memory(g.dx, [&] {
+        const T* added = residual.defined() ? in<T>(residual) : nullptr;
+        loops::norm_gradient(in<float>(dy), in<T>(x), in<float>(rstd), in<T>(w), in<float>(sums), added, out<T>(g.dx),
+                             rows, columns);
+      });
     });
   });
 }

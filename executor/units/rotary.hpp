@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "executor/units/sequence.hpp"
+#include "ir/settings.hpp"
 
 namespace fem::exec {
 
@@ -12,7 +13,7 @@ namespace fem::exec {
 class Rotary {
  public:
   // Fills the table of positions 0 .. seq_len-1. An odd head_dim is an error.
-  Rotary(std::int64_t seq_len, std::int64_t head_dim, double theta);
+  Rotary(std::int64_t seq_len, std::int64_t head_dim, double theta, c10::Device device = c10::kCPU);
 
   // Rotates x [micro, seq_len, heads, head_dim] in place.
   void forward(Sequence& s, const at::Tensor& x) const { rotate(s, x, sin_); }
@@ -21,7 +22,10 @@ class Rotary {
 
  private:
   void rotate(Sequence& s, const at::Tensor& x, const at::Tensor& sin) const;
-  at::Tensor cos_, sin_, minus_sin_;  // fp32 [seq_len, head_dim/2]
+  at::Tensor cos_, sin_, minus_sin_;  // fp32 [seq_len, head_dim/2]; copies of the object share them
 };
+
+// Of a model and its sequences.
+Rotary make_rotary(const ir::Settings& settings, c10::Device device);
 
 }  // namespace fem::exec

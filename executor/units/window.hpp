@@ -10,7 +10,7 @@ namespace fem::exec {
 // A copy refers to the same window. The memory belongs to someone else and must outlive its use.
 class Window {
  public:
-  explicit Window(std::int64_t bytes);
+  explicit Window(std::int64_t bytes, c10::Device device = c10::kCPU);
 
   // Where the views lie from now on; nullptr while nothing uses them.
   void place(void* address) const;

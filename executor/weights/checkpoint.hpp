@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/loss_scaler.hpp"
 #include "executor/weights/safetensors.hpp"
 #include "executor/weights/tensor_folder.hpp"
 #include "ir/settings.hpp"
@@ -32,6 +33,8 @@ struct TrainingState {
   std::int64_t consumed_samples = 0;  // position in the training stream
   std::int64_t train_tokens = 0;      // size of the training corpus
   std::map<std::string, std::string> settings;  // "section.key" -> text, all of them
+  LossScale loss_scale;                         // of fp16
+  std::int64_t skips_in_a_row = 0;              // steps skipped since the last update
 };
 TrainingState make_state(const ir::Settings& settings, std::int64_t step, std::int64_t consumed_samples,
                          std::int64_t train_tokens);

@@ -1,5 +1,6 @@
 #include "executor/weights/checkpoint_folder.hpp"
 
+#include <bit>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -70,11 +71,14 @@ std::string incomplete_reason(const fs::path& folder) {
 }
 
 void write_state(const fs::path& folder, const TrainingState& state) {
-  const json object{{"version", kVersion},
-                    {"step", state.step},
-                    {"consumed_samples", state.consumed_samples},
-                    {"train_tokens", state.train_tokens},
-                    {"settings", state.settings}};
+  json object{{"version", kVersion},
+              {"step", state.step},
+              {"consumed_samples", state.consumed_samples},
+              {"train_tokens", state.train_tokens},
+              {"skips_in_a_row", state.skips_in_a_row},
+              {"settings", state.settings}};
+  if (state.loss_scale.scale != 0)
+    object["loss_scale"] = {{"scale", state.loss_scale.scale}, {"steady", state.loss_scale.steady}};
   write_file(folder / kStateFile, object.dump(2) + "\n");
 }
 
@@ -86,6 +90,13 @@ TrainingState read_state(const fs::path& folder) {
   state.step = read_count(file.path(), object, "step");
   state.consumed_samples = read_count(file.path(), object, "consumed_samples");
   state.train_tokens = read_count(file.path(), object, "train_tokens");
+  if (object.contains("skips_in_a_row")) state.skips_in_a_row = read_count(file.path(), object, "skips_in_a_row");
+  if (object.contains("loss_scale")) {
+    const json& kept = object["loss_scale"];
+    state.loss_scale = {read_count(file.path(), kept, "scale"), read_count(file.path(), kept, "steady")};
+    if (!std::has_single_bit(static_cast<std::uint64_t>(state.loss_scale.scale)))
+      value_error(file.path(), "loss_scale: scale", kept["scale"], "a power of two");
+  }
   const json& settings = member(file.path(), "", object, "settings");
   if (!settings.is_object()) value_error(file.path(), "settings", settings, "an object of strings");
   for (const auto& [key, value] : settings.items()) {

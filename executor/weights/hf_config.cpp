@@ -140,7 +140,8 @@ void write_hf_config(const fs::path& path, const ir::Settings& settings) {
   // Ours are tokens without special meaning; transformers' defaults would be 1 and 2.
   config["bos_token_id"] = nullptr;
   config["eos_token_id"] = nullptr;
-  config["torch_dtype"] = settings.precision.compute == "bf16" ? "bfloat16" : "float32";
+  const std::string& compute = settings.precision.compute;
+  config["torch_dtype"] = compute == "fp32" ? "float32" : compute == "bf16" ? "bfloat16" : "float16";
   write_file(path, config.dump(2) + "\n");
 }
 

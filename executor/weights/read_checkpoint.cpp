@@ -35,14 +35,15 @@ std::vector<Candidate> candidates(const fs::path& dir) {
 
 // What must not change while a run goes on: without these the data has a gap or a repeat, or the weights do not fit.
 bool fixed_on_resume(const ir::SettingInfo& row) {
-  if (row.section == "model") return row.key != "init_std";
+  if (row.section == "model") return row.key != "init_std" && row.key != "dropout";
   if (row.section == "batch") return row.key == "global" || row.key == "seq_len";
   return row.section == "data" && row.key == "seed";
 }
 
-// What may change, and changes the numbers.
+// What may change, and changes the numbers. The loss scale does not begin anew.
 bool worth_a_warning(const ir::SettingInfo& row) {
-  return row.section == "optimizer" || row.section == "precision" || (row.section == "run" && row.key == "steps");
+  if (row.section == "precision") return row.key != "loss_scale";
+  return row.section == "optimizer" || (row.section == "run" && row.key == "steps") || row.key == "dropout";
 }
 
 void compare_settings(const std::string& file, const TrainingState& state, const ir::Settings& settings,

@@ -52,7 +52,7 @@ std::vector<ModelTensor> optimizer_tensors(const ir::Settings& settings) {
 
 TrainingState make_state(const ir::Settings& settings, std::int64_t step, std::int64_t consumed_samples,
                          std::int64_t train_tokens) {
-  TrainingState state{step, consumed_samples, train_tokens, {}};
+  TrainingState state{.step = step, .consumed_samples = consumed_samples, .train_tokens = train_tokens};
   for (const ir::SettingInfo& row : ir::setting_table()) {
     state.settings[fmt::format("{}.{}", row.section, row.key)] = ir::setting_text(settings, row);
   }

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
          std::string(kGood) + "run:\n  colour: 2\n",
          {},
          "run.yaml:11:3: error: unknown key 'colour' in section run; valid: steps, seed, eval_interval, eval_steps, "
-         "log_interval\n    colour: 2\n    ^\n"},
+         "log_interval, skip_limit\n    colour: 2\n    ^\n"},
         {"key twice",
          "model: {layers: 4, layers: 8}\n",
          {},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         {"not a choice",
          std::string(kGood) + "precision: {compute: bf61}\n",
          {},
-         "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16, did you mean 'bf16'?\n"
+         "run.yaml:10:22: error: precision.compute: 'bf61' is not one of fp32|bf16|fp16, did you mean 'bf16'?\n"
          "  precision: {compute: bf61}\n                       ^\n"},
         {"not a truth value",
          std::string(kGood) + "",
@@ -225,6 +225,11 @@ INSTANTIATE_TEST_SUITE_P(
          {"model.vocab=0", "batch.micro=-1"},
          "--set:1:13: error: model.vocab=0 is not in 1..16777216\n  model.vocab=0\n              ^\n"
          "--set:2:13: error: batch.micro=-1 is not in 1..16777216\n  batch.micro=-1\n              ^\n"},
+        {"no power of two",
+         kGood,
+         {"precision.loss_scale=1000"},
+         "--set:1:22: error: precision.loss_scale=1000 is not a power of two; nearest: 512 or 1024\n"
+         "  precision.loss_scale=1000\n                       ^\n"},
         {"fraction out of range",
          kGood,
          {"optimizer.beta1=1"},

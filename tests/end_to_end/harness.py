@@ -26,6 +26,9 @@ data: {train: DATA/train, eval: DATA/heldout}
 run: {steps: 4, eval_interval: 2, eval_steps: 2}
 """
 
+# Kinds of memory that are there from beginning to end, in femc's figures and in femrun's.
+STATE = ("parameters", "masters", "gradients", "optimizer", "workspace")
+
 # About 6000 tokens in 40 documents, of which make_data.py holds out every tenth.
 SENTENCES = ["the plan says what every rank does before it runs. ", "a receive waits for its send. ",
              "gradients are summed in one order. ", "the norm counts each parameter once. "]
@@ -152,6 +155,24 @@ class EndToEnd(unittest.TestCase):
         done = self.femrun(plan, "--save", save, "--metrics", metrics, *options)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return Trained(metrics, save)
+
+    def forecast(self, plan, program="train"):
+        """What femc memory says of a program: one entry for each pipeline rank."""
+        done = subprocess.run([BIN / "femc", "memory", plan, "--program", program, "--json"], capture_output=True,
+                              text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["ranks"]
+
+    def measurement(self, plan, *options):
+        """What femrun's ranks held: one entry for each rank."""
+        file = self.fresh(".json")
+        done = self.femrun(plan, "--memory", file, *options)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(file.read_text())["ranks"]
+
+    def assert_state(self, measured, said):
+        for kind in STATE:
+            self.assertEqual(measured[f"{kind}_bytes"], said["kinds"][f"{kind}_bytes"], kind)
 
     def start(self, plan, *options):
         """femrun in the background; the caller waits for it."""

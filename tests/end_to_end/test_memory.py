@@ -1,58 +1,31 @@
 """What femc says that a rank holds is what femrun's ranks hold: two programs that share no code, to the byte."""
-import json
-import subprocess
 import unittest
 
-from harness import BIN, EndToEnd
-
-BLOCKS = ("activations", "saved", "weight_work", "activation_gradients")
+from harness import STATE, EndToEnd
 
 
 class Forecast(EndToEnd):
-    def forecast(self, plan):
-        """Bytes by rank. Blocks and workspace are the most that any program of the plan needs."""
-        programs = []
-        for program in ("train", "eval"):
-            done = subprocess.run([BIN / "femc", "memory", plan, "--program", program, "--json"], capture_output=True,
-                                  text=True, timeout=60, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            programs.append(json.loads(done.stdout)["ranks"])
-        ranks = []
-        for train, evaluation in zip(*programs):
-            rank = {kind: train["kinds"][f"{kind}_bytes"]
-                    for kind in ("parameters", "masters", "gradients", "optimizer", "workspace")}
-            rank["pools"] = (train["pool_bytes"], evaluation["pool_bytes"])
-            ranks.append(rank)
-        return ranks
-
-    def measurement(self, plan, *options):
-        file = self.fresh(".json")
-        done = self.femrun(plan, "--memory", file, *options)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return json.loads(file.read_text())["ranks"]
-
     def check(self, *settings):
         plan = self.plan(*settings)
-        said = self.forecast(plan)
+        said, evaluation = self.forecast(plan), self.forecast(plan, "eval")
         for rank in self.measurement(plan):
             with self.subTest(settings=settings, rank=rank["rank"]):
-                expected = said[rank["pp"]]
-                for kind in ("parameters", "masters", "gradients", "optimizer", "workspace"):
-                    self.assertEqual(rank[f"{kind}_bytes"], expected[kind], kind)
+                self.assert_state(rank, said[rank["pp"]])
                 # Free lists keep the most blocks of each size of either program.
-                self.assertGreaterEqual(rank["blocks_bytes"], max(expected["pools"]))
-                self.assertLessEqual(rank["blocks_bytes"], sum(expected["pools"]))
-                held = sum(rank[f"{kind}_bytes"] for kind in ("parameters", "masters", "gradients", "optimizer",
-                                                              "workspace", "blocks"))
+                pools = said[rank["pp"]]["pool_bytes"], evaluation[rank["pp"]]["pool_bytes"]
+                self.assertGreaterEqual(rank["blocks_bytes"], max(pools))
+                self.assertLessEqual(rank["blocks_bytes"], sum(pools))
+                held = sum(rank[f"{kind}_bytes"] for kind in (*STATE, "blocks"))
                 self.assertGreaterEqual(rank["allocator_peak_bytes"], held)
 
     def test_the_forecast_is_what_is_measured(self):
-        for schedule in ("1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v"):
+        for i, schedule in enumerate(("1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v")):
             for zero in (0, 1, 2, 3):
                 recompute = ("none", "selective", "full", "none")[zero]
-                precision = ("fp32", "bf16")[zero % 2]
+                precision = ("fp32", "bf16", "fp16")[(i + zero) % 3]
                 self.check("parallel.pp=2", "parallel.dp=2", f"schedule.name={schedule}", f"parallel.zero={zero}",
                            f"memory.recompute={recompute}", f"precision.compute={precision}",
+                           f"model.dropout={0.1 * (i % 2)}",
                            "parallel.reduce=" + ("step", "microbatch")[zero >= 2])
 
     def test_the_forecast_follows_shard_groups_and_buckets(self):
@@ -63,17 +36,13 @@ class Forecast(EndToEnd):
     def test_without_an_evaluation_blocks_are_exact(self):
         for settings in ((), ("memory.recompute=full",), ("schedule.name=zb_h1", "parallel.zero=3")):
             plan = self.plan("parallel.pp=2", "parallel.dp=2", "data.eval=", *settings)
-            done = subprocess.run([BIN / "femc", "memory", plan, "--json"], capture_output=True, text=True,
-                                  timeout=60, check=True)
-            said = json.loads(done.stdout)["ranks"]
+            said = self.forecast(plan)
             for rank in self.measurement(plan):
                 self.assertEqual(rank["blocks_bytes"], said[rank["pp"]]["pool_bytes"])
 
     def test_recompute_fits_into_a_limit(self):
         free = self.plan("parallel.pp=2", "schedule.name=gpipe")
-        done = subprocess.run([BIN / "femc", "memory", free, "--json"], capture_output=True, text=True, timeout=60,
-                              check=True)
-        most = max(rank["peak_bytes"] for rank in json.loads(done.stdout)["ranks"])
+        most = max(rank["peak_bytes"] for rank in self.forecast(free))
         limit = most - 20000
         settings = ("parallel.pp=2", "schedule.name=gpipe", f"memory.limit={limit}")
         refused = self.femc_plan(*settings)

@@ -69,7 +69,7 @@ class Refusals(EndToEnd):
     def test_places_where_nothing_can_be_written(self):
         plan, file = self.plan(), self.folder / "a file"
         file.write_text("")
-        for option in ("--save", "--metrics", "--dump-batches"):
+        for option in ("--save", "--metrics", "--memory", "--dump-batches"):
             with self.subTest(option=option):
                 done = self.femrun(plan, option, file / "below")
                 self.assertEqual(done.returncode, 1, done.stderr)

@@ -66,7 +66,7 @@ Norm norm_on(ir::Settings settings, int pp, int dp, const std::function<void(Par
     fill(parameters);
     GradNorm norm(plan);
     const double value = norm(parameters, comm);
-    norms[static_cast<std::size_t>(comm.rank())] = {value, norm.not_finite()};
+    norms[static_cast<std::size_t>(comm.rank())] = {value, norm.not_finite(Topology(settings))};
   });
   for (const Norm& norm : norms) {
     EXPECT_TRUE(norm.value == norms[0].value || (std::isnan(norm.value) && std::isnan(norms[0].value)));
@@ -116,7 +116,7 @@ TEST(GradNorm, NamesTheFirstParameterThatIsNotFinite) {
     };
     const Norm norm = norm_on(small_settings(), 2, 2, spoil);
     EXPECT_FALSE(std::isfinite(norm.value));
-    EXPECT_EQ(norm.not_finite, "model.layers.2.mlp.down_proj.weight on pp 1");
+    EXPECT_EQ(norm.not_finite, "model.layers.2.mlp.down_proj.weight on rank 2 (pp 1 dp 0)");
   }
 }
 
@@ -141,6 +141,31 @@ TEST(Update, ClippedGradientsHaveTheLimitAsTheirNorm) {
     update.clip(0, norm, 10);
     EXPECT_NEAR(update.grad_norm(1), 0.25, 1e-6);
   });
+}
+
+// Gradients of 2^20 times the loss end as those of the loss, to the last bit, clipped or not; so does their norm.
+TEST(Update, TheLossScaleIsDividedOut) {
+  for (const double limit : {0.0, 0.25}) {
+    ir::Settings settings = small_settings();
+    settings.optimizer.clip_norm = limit;
+    const ir::Plan plan = make_plan(settings);
+    on_ranks(settings, [&](Communicator& comm) {
+      Parameters plain(plan, 0), scaled(plan, 0);
+      fill_gradients(plain);
+      fill_gradients(scaled);
+      BlockPool pool;
+      Update update(plan, plain, comm, pool), with_scale(plan, scaled, comm, pool);
+      for (UnitParameters& unit : scaled.stages()[0].units) unit.grad.mul_(0x1p20);
+      update.begin_step();
+      with_scale.begin_step(0x1p20);
+      const double norm = update.grad_norm(10);
+      EXPECT_EQ(with_scale.grad_norm(10), norm);
+      update.clip(0, norm, 10);
+      with_scale.clip(0, norm, 10);
+      for (std::size_t u = 0; u < plain.stages()[0].units.size(); ++u)
+        EXPECT_TRUE(test::same_bits(scaled.stages()[0].units[u].grad, plain.stages()[0].units[u].grad)) << "unit " << u;
+    });
+  }
 }
 
 TEST(Update, BothCopiesOfATiedEmbeddingEndWithTheSumOfBothGradients) {

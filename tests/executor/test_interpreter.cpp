@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, InterpreterEqualsDirectCalls,
                          testing::Combine(testing::Values(1, 2, 4),
                                           testing::Values(test::Order::gpipe, test::Order::one_f_one_b,
                                                           test::Order::split),
-                                          testing::Values("fp32", "bf16")));
+                                          testing::Values("fp32", "bf16", "fp16")));
 
 // Two stages on one rank: the activation goes from one to the other without a transfer.
 TEST(Interpreter, StagesOnOneRankHandOverTheirBuffers) {

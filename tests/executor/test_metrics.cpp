@@ -126,12 +126,20 @@ TEST(LossReduction, RefusesReplicasThatHaveDriftedApart) {
   EXPECT_THAT(error, HasSubstr("rank 0 and rank 1 found different gradient norms"));
 }
 
-TEST(LossReduction, NamesTheLossThatIsNotFinite) {
-  on_ranks(test::small_settings(), [](Communicator& comm) {
-    LossReduction losses(3, 1, 1);
-    losses.loss(1) = {std::numeric_limits<double>::infinity(), 4};
+// On the rank of the last stage, in the pipeline of the replica.
+TEST(LossReduction, NamesTheLossThatIsNotFiniteAndItsRank) {
+  ir::Settings settings = test::small_settings();
+  settings.parallel.pp = settings.parallel.dp = 2;
+  on_ranks(settings, [&](Communicator& comm) {
+    const Topology topology(settings);
+    LossReduction losses(3, 2, 2);
+    for (int m = 0; m < 3; ++m) {
+      if (topology.coordinates(comm.rank()).pp == 0) losses.first_stage_read(m, 5);
+      if (topology.coordinates(comm.rank()).pp == 1) losses.last_stage_read(m, 5);
+    }
+    if (comm.rank() == 3) losses.loss(1) = {std::numeric_limits<double>::infinity(), 4};
     EXPECT_FALSE(std::isfinite(losses.reduce(comm, 0, 0, false).loss_sum));
-    EXPECT_EQ(losses.not_finite(), "loss of microbatch m1 on dp 0");
+    EXPECT_EQ(losses.not_finite(topology), "loss of microbatch m1 on rank 3 (pp 1 dp 1)");
   });
 }
 

@@ -45,7 +45,7 @@ TEST(OverrideSetting, RefusesEveryPlanSettingAndSaysToCompileAgain) {
 
 TEST(OverrideSetting, NamesTheNearestKey) {
   EXPECT_THAT(apply("run.stepss=3").text, HasSubstr("unknown setting 'run.stepss', did you mean 'run.steps'?"));
-  EXPECT_THAT(apply("zzz=3").text, HasSubstr("a run may set optimizer.lr"));
+  EXPECT_THAT(apply("zzz=3").text, HasSubstr("a run may set precision.loss_scale precision.loss_scale_interval"));
   EXPECT_THAT(apply("run.steps").text, HasSubstr("section.key=value"));
 }
 
@@ -64,6 +64,15 @@ TEST(CheckRunSettings, NamesKeyValueAndLimit) {
   EXPECT_FALSE(check_run_settings(settings, sink));
   EXPECT_THAT(sink.text(), HasSubstr("run.steps is -1, must be at least 0"));
   EXPECT_THAT(sink.text(), HasSubstr("run.log_interval is 0, must be at least 1"));
+  settings.run.skip_limit = 0;
+  settings.precision.loss_scale = 1000;
+  settings.precision.loss_scale_factor = 1;
+  ir::DiagnosticSink more;
+  EXPECT_FALSE(check_run_settings(settings, more));
+  EXPECT_THAT(more.text(), HasSubstr("run.skip_limit is 0, must be at least 1"));
+  EXPECT_THAT(more.text(),
+              HasSubstr("precision.loss_scale is 1000, must be a power of two between 1 and 1099511627776"));
+  EXPECT_THAT(more.text(), HasSubstr("precision.loss_scale_factor is 1, must be a power of two between 2 and 65536"));
   ir::DiagnosticSink clean;
   EXPECT_TRUE(check_run_settings(test::small_settings(), clean));
 }

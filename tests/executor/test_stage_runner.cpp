@@ -177,7 +177,7 @@ TEST_P(StageRunnerIn, WhatWasNotWrittenIsNotRead) {
   EXPECT_THROW(rank.runner.forward(1, 0, rank.batches[0], true, rank.losses), ExecutionError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, StageRunnerIn, testing::Values("fp32", "bf16"));
+INSTANTIATE_TEST_SUITE_P(Formats, StageRunnerIn, testing::Values("fp32", "bf16", "fp16"));
 
 TEST(BlockPool, ABlockIsFreeWhenItsLastShareGoes) {
   BlockPool pool;

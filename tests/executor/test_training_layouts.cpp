@@ -63,6 +63,17 @@ TEST_P(Layouts, ReplicasChangeLossesByLessThan1e6) {
   }
 }
 
+// Two ranks add the gradients of their copies by pieces of 2^20 elements: here a whole one and a part of one.
+TEST(Training, ALargeTiedEmbeddingHasTheSameBitsOnTwoRanks) {
+  ir::Settings settings = settings_on(1, 1, true);
+  settings.model.vocab = 70'001;
+  settings.batch.global = 2;
+  settings.run.steps = 2;
+  const Outcome one = train(make_plan(settings));
+  settings.parallel.pp = 2;
+  expect_same(train(make_plan(settings)), one);
+}
+
 TEST(Training, IsTheSameFromRunToRun) {
   const ir::Plan plan = make_plan(settings_on(2, 2));
   expect_same(train(plan), train(plan));

@@ -54,6 +54,7 @@ std::optional<std::string> resource(const Plan& plan, bool forward_only, Resourc
     case GradOutput:
       if (at(s).next < 0 || forward_only) return std::nullopt;
       return of("gradient", s);
+    case SavedRest:
     case Saved: return forward_only ? std::nullopt : std::optional(of("saved", s));
     case SavedInput:
       if (at(s).prev < 0 || forward_only) return std::nullopt;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ir/beside_blocks.hpp"
 #include "ir/bytes.hpp"
 #include "ir/memory_blocks.hpp"
 #include "ir/verify.hpp"
@@ -24,8 +25,19 @@ TEST(Bytes, AreReadWithTheirUnit) {
   }
 }
 
+TEST(Bytes, TheNearestFormIsNamed) {
+  EXPECT_EQ(nearest_bytes("80gib"), "80GiB");
+  EXPECT_EQ(nearest_bytes("80 gb"), "80GB");
+  EXPECT_EQ(nearest_bytes("80G"), "80GiB");
+  EXPECT_EQ(nearest_bytes("1,5 tebibytes"), "1.5TiB");
+  EXPECT_EQ(nearest_bytes("80 gigabytes"), "80GB");
+  EXPECT_EQ(nearest_bytes("7KB"), "7kB");
+  for (const char* nothing : {"", "GiB", "-1GiB", "a lot", "1..5GiB"}) EXPECT_EQ(nearest_bytes(nothing), "") << nothing;
+}
+
 TEST(Bytes, AreWrittenInPowersOf1024) {
   EXPECT_EQ(bytes_text(640), "640 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
   EXPECT_EQ(bytes_text(85'899'345'920), "80.0 GiB");
 }
@@ -94,6 +106,37 @@ TEST(MemoryBlocks, OneForwardOneBackwardHoldsAsManyMicrobatchesAsItsWarmUp) {
     }
     EXPECT_EQ(most, static_cast<std::int64_t>(4 - r) * of_one) << "rank " << r;
   }
+}
+
+// Three fp32 tables of seq_len x head_dim / 2; twice a piece of the embedding, in fp32, where its other copy is on
+// another rank; a number for each stage.
+TEST(BesideBlocks, ConstantsAreCountedByHand) {
+  Plan plan = stage_plan({.pp = 2, .tied = true});
+  plan.settings.batch.seq_len = 10;
+  plan.settings.model.head_dim = 6;
+  plan.settings.model.hidden = 8;
+  plan.settings.model.vocab = 100;
+  constexpr std::int64_t kTables = 3 * 4 * 10 * 3, kStage = 4;
+  for (std::size_t rank : {0u, 1u}) EXPECT_EQ(constant_bytes(plan, rank), kTables + 2 * 4 * 100 * 8 + kStage);
+  plan.settings.model.vocab = 1'000'000;
+  EXPECT_EQ(constant_bytes(plan, 0), kTables + 2 * 4 * (1 << 20) + kStage);
+  plan.settings.model.tied = false;
+  EXPECT_EQ(constant_bytes(plan, 0), kTables + kStage);
+  EXPECT_EQ(constant_bytes(stage_plan({.pp = 1, .tied = true}), 0),
+            constant_bytes(stage_plan({.pp = 1}), 0)) << "both copies on one rank need no scratch";
+}
+
+TEST(BesideBlocks, HiddenIsTheMostOfTheRanksUnits) {
+  Plan plan = stage_plan({.pp = 2});
+  plan.settings.precision.compute = "bf16";
+  const auto of = [&](UnitKind kind, Phase phase) {
+    return hidden_bytes(kind, phase, unit_dims(plan.settings), unit_formats(plan.settings));
+  };
+  const auto most = [&](UnitKind kind) {
+    return std::max({of(kind, Phase::forward), of(kind, Phase::backward_input), of(kind, Phase::backward_weight)});
+  };
+  EXPECT_EQ(hidden_bytes(plan, 0), most(UnitKind::block)) << "embedding and blocks: the embedding hides nothing";
+  EXPECT_EQ(hidden_bytes(plan, 1), std::max(most(UnitKind::block), most(UnitKind::head)));
 }
 
 TEST(MemoryLimit, IsKeptToTheByte) {

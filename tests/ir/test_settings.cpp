@@ -94,7 +94,7 @@ TEST(Settings, RefusalsSayWhyAndLeaveTheValueAlone) {
   EXPECT_EQ(set_from_text(s, row("optimizer", "lr"), "nan"), "not a finite number");
   EXPECT_EQ(set_from_text(s, row("optimizer", "lr"), "inf"), "not a finite number");
   EXPECT_EQ(set_from_text(s, row("model", "tied"), "1"), "not one of true|false");
-  EXPECT_EQ(set_from_text(s, row("precision", "compute"), "bf61"), "not one of fp32|bf16, did you mean 'bf16'?");
+  EXPECT_EQ(set_from_text(s, row("precision", "compute"), "bf61"), "not one of fp32|bf16|fp16, did you mean 'bf16'?");
   EXPECT_EQ(set_from_text(s, row("parallel", "layers_per_stage"), "1,,2"), "not a list of integers as 1,2,3");
   EXPECT_EQ(s, before);
 }

@@ -43,7 +43,8 @@ TEST(ActionTable, WhatIsKilledIsReadAndWhatIsReadIsWrittenSomewhere) {
     bool read = false;
     for (int k = 0; k < kActionKinds; ++k) {
       const ActionInfo& row = info(static_cast<ActionKind>(k));
-      written = written || row.writes.has(kind);
+      // Another name for blocks of Saved.
+      written = written || row.writes.has(kind == ResourceKind::SavedRest ? ResourceKind::Saved : kind);
       read = read || row.reads.has(kind);
       EXPECT_TRUE(!row.kills.has(kind) || row.reads.has(kind)) << row.name;
     }
@@ -197,6 +198,12 @@ TEST(Units, ArithmeticFollowsFromTheMatrices) {
     EXPECT_GE(info(kind).flops_forward(d), 2 * d.tokens * matrices) << name(kind);
     EXPECT_GE(info(kind).flops_backward_input(d), info(kind).flops_forward(d)) << name(kind);
   }
+  // Recomputing everything leaves the last product out; the cheap slots leave q, k, v and o out besides.
+  const UnitInfo& block = info(UnitKind::block);
+  EXPECT_EQ(block.flops_forward(d) - block.flops_again(d), 2 * d.tokens * d.hidden * d.intermediate);
+  EXPECT_EQ(block.flops_again(d) - block.flops_cheap(d),
+            2 * d.tokens * d.hidden * (2 * d.heads + 2 * d.kv_heads) * d.head_dim);
+  EXPECT_EQ(info(UnitKind::head).flops_again(d), info(UnitKind::head).flops_forward(d));
 }
 
 // Each tensor at an aligned offset behind the one before it, none beyond the end of the block; what lies in the memory

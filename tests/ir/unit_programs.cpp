@@ -183,6 +183,7 @@ class UnitWorld {
       case ActionKind::Recompute: {
         const Hash x = get({'x', u, 0, m});
         for (int k = 0; k < 2; ++k) {
+          if (a.slot >= 0 && a.slot != k) get({'S', u, k, m});  // one block is computed from the other
           if (a.slot < 0 || a.slot == k) put({'S', u, k, m}, saved(u, k, x));
         }
         return;

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <nlohmann/json.hpp>
 
 #include "compiler/forecast.hpp"
@@ -109,11 +111,11 @@ TEST_F(Simulate, TextShowsMemoryInMiB) {
   EXPECT_THAT(out.str(), HasSubstr("program train on laptop_cpu: 4 pipeline ranks, dp=1, 8 microbatches of 1 x 16 "
                                    "tokens, fp32\nstep time "));
   // (2 * 41088 + 16384) * 4 / 2^20 = 0.376; 2 * 41088 * 4 / 2^10 = 321.
-  EXPECT_THAT(out.str(), testing::ContainsRegex("   0        0 .* 385.00 KiB  385.00 KiB  770.00 KiB "));
-  EXPECT_THAT(out.str(), testing::ContainsRegex("   1        1 .* 321.00 KiB  321.00 KiB  642.00 KiB "));
+  EXPECT_THAT(out.str(), testing::ContainsRegex("   0        0 .*     385 KiB     385 KiB     770 KiB "));
+  EXPECT_THAT(out.str(), testing::ContainsRegex("   1        1 .*     321 KiB     321 KiB     642 KiB "));
   EXPECT_THAT(out.str(), HasSubstr("\nmakespan "));
   EXPECT_THAT(out.str(), HasSubstr("\nstage span "));
-  EXPECT_THAT(out.str(), HasSubstr("  rank 0 to 1: 8 messages, 32.00 KiB, inside a node\n"));
+  EXPECT_THAT(out.str(), HasSubstr("  rank 0 to 1: 8 messages, 32.0 KiB, inside a node\n"));
 }
 
 TEST_F(Simulate, APeakAboveTheCapacityIsSaid) {
@@ -160,15 +162,65 @@ TEST_F(Simulate, TimelineWritesPictures) {
   EXPECT_THAT(err.str(), HasSubstr("t.html: error: cannot write: "));
 }
 
-TEST(Words, SecondsAndBytes) {
+// The plan of test_lanes.cpp: F=2, B=4, a message 5, and the times by hand that stand there.
+std::string lane_profile() {
+  std::string profile = kSlots;
+  profile.replace(profile.find("  stages:"), std::string::npos,
+                  "  stages: {0: {F: 2, B: 4}, 1: {F: 2, B: 4}}\n  p2p: 5\n");
+  return profile;
+}
+
+TEST_F(Simulate, LanesAndTheirOverlap) {
+  const std::string profile = folder.write("lanes.yaml", lane_profile());
+  const json result = simulate({.plan = "tests/ir/lanes/1f1b.plan", .profile = profile});
+  EXPECT_EQ(result["level"], "lane");
+  EXPECT_NEAR(result["step_seconds"], 33, 1e-6);
+  EXPECT_NEAR(result["serial_step_seconds"], 33, 1e-6);  // the backwards' messages decide, with lanes and without
+  EXPECT_NEAR(result["ranks"][0]["overlap_seconds"], 2, 1e-6);
+  EXPECT_NEAR(result["ranks"][1]["overlap_seconds"], 0, 1e-6);
+  ASSERT_EQ(simulate_command({.plan = "tests/ir/lanes/1f1b.plan", .profile = profile}, streams()), kSuccess);
+  EXPECT_THAT(out.str(),
+              HasSubstr("step time   33 s (lanes side by side; 33 s with one action of a rank after the other)"));
+  EXPECT_THAT(out.str(), HasSubstr("rank   stages       busy    waiting    overlap in flight "));
+  EXPECT_THAT(out.str(), HasSubstr("   0        0       12 s       21 s        2 s         2 "));
+}
+
+TEST_F(Simulate, TimelineHasARowForEachLane) {
+  TimelineArguments arguments;
+  arguments.plan = "tests/ir/lanes/1f1b.plan";
+  arguments.rendezvous = true;
+  arguments.width = 33 + 23;  // a column a second
+  arguments.profile = folder.write("lanes.yaml", lane_profile());
+  arguments.trace = (folder.path() / "t.json").string();
+  ASSERT_EQ(timeline_command(arguments, streams()), kSuccess) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("rank 0 compute    FFFF..............BBBB.......BBBB\n"
+                                   "rank 0 p2p        ..sssss......&&&&&......rrrrr....\n"
+                                   "rank 1 compute    .......FFBBBB.....FFBBBB.........\n"
+                                   "rank 1 p2p        ..rrrrr......&&&&&......sssss....\n"
+                                   "(s, r: messages; "));
+  EXPECT_THAT(out.str(),
+              HasSubstr("rank 0      busy 12 s, waiting 21 s, 2 s beside communication, at most 2 in flight"));
+  std::map<std::pair<int, int>, int> events;  // by rank and lane
+  const json trace = json::parse(folder.read("t.json"));
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") ++events[{event["pid"], event["tid"]}];
+  }
+  EXPECT_EQ((events[{0, 0}]), 7);  // the actions of the file: computation, messages, reductions
+  EXPECT_EQ((events[{0, 1}]), 3);
+  EXPECT_EQ((events[{0, 2}]), 3);
+  EXPECT_EQ((events[{1, 1}]), 3);
+  // Without --rendezvous messages take no time, and a rank has one row.
+  arguments.rendezvous = false;
+  out.str("");
+  ASSERT_EQ(timeline_command(arguments, streams()), kSuccess) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("\nrank 0 FFFF"));
+}
+
+TEST(Words, Seconds) {
   EXPECT_EQ(seconds_text(2.5), "2.5 s");
   EXPECT_EQ(seconds_text(0.0125), "12.5 ms");
   EXPECT_EQ(seconds_text(3e-6), "3 us");
   EXPECT_EQ(seconds_text(0), "0 s");
-  EXPECT_EQ(bytes_text(1023), "1023 B");
-  EXPECT_EQ(bytes_text(1536), "1.50 KiB");
-  EXPECT_EQ(bytes_text(3.0 * (1 << 20)), "3.00 MiB");
-  EXPECT_EQ(bytes_text(1.25 * 1073741824), "1.25 GiB");
 }
 
 }  // namespace

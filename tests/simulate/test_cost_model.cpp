@@ -89,6 +89,66 @@ TEST(PricedCosts, MemoryByHand) {
   EXPECT_DOUBLE_EQ(cost(*price(bf16, profile), bf16, ir::optimizer_step(0)), 30 * kRank0 / 100);
 }
 
+// A recompute leaves down out, 2 x 8 tokens x 16 x 32 of the products; that of the cheap slots runs attention, gate and
+// up alone, and writes 8 x 16 and twice 8 x 32 floats from the others.
+TEST(PricedCosts, RecomputesByHand) {
+  constexpr double kDown = 8192, kDropped = 512 + 2 * 1024;
+  const ir::Plan plan = two_ranks();
+  ir::Action everything = ir::action(ir::ActionKind::Recompute, 1, 0), cheap = everything;
+  everything.unit = cheap.unit = 2;
+  cheap.slot = 1;
+  const auto costs = price(plan, fast_machine());
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, everything), (kProducts - kDown + kForwardAttention) / 500);
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, cheap), (2 * kDown + kForwardAttention) / 500);
+  HardwareProfile slow = fast_machine();
+  slow.matmul = {1e18, 1e18, 1e18};
+  slow.memory_bandwidth = 100;
+  EXPECT_DOUBLE_EQ(cost(*price(plan, slow), plan, everything), (4 * kBlock + 2 * kBlockSaved) / 100.0);
+  EXPECT_DOUBLE_EQ(cost(*price(plan, slow), plan, cheap), (4 * kBlock + kBlockSaved + kDropped) / 100.0);
+  // Of a measured forward they take their share.
+  HardwareProfile measured = fast_machine();
+  measured.measured.unit[static_cast<std::size_t>(ir::UnitKind::block)].forward = 10;
+  EXPECT_DOUBLE_EQ(cost(*price(plan, measured), plan, everything),
+                   10 * (kProducts - kDown + kForwardAttention) / (kProducts + kForwardAttention));
+}
+
+// Under ZeRO a replica clips and updates its part; the norm is summed in parts in any case, and gradients that
+// accumulate over the step are zeroed whole.
+TEST(PricedCosts, ReplicasDivideTheUpdate) {
+  ir::Plan plan = two_ranks();
+  plan.settings.parallel.dp = 4;
+  plan.settings.batch.global *= 4;
+  HardwareProfile profile = fast_machine();
+  profile.memory_bandwidth = 100;
+  constexpr double kRank0 = kEmbedding + kBlock;
+  for (const std::int64_t zero : {0, 1, 3}) {
+    plan.settings.parallel.zero = zero;
+    const auto costs = price(plan, profile);
+    const double part = zero > 0 ? kRank0 / 4 : kRank0;
+    EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::clip_grad(0)), 8 * part / 100);
+    EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::optimizer_step(0)), 28 * part / 100);
+    EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::zero_grad(0)), 4 * kRank0 / 100);
+    EXPECT_NEAR(costs->action(plan, 0, ir::grad_norm(), nullptr), kRank0 / 100, 1e-9);  // 4 bytes, a quarter each
+  }
+}
+
+// What ZeRO sends is priced: half an all-reduce of the working copies, and of the fp32 gradients.
+TEST(PricedCosts, GathersAndReductionsByHand) {
+  ir::Plan plan = two_ranks();
+  plan.settings.parallel.dp = 4;
+  plan.settings.batch.global *= 4;
+  plan.settings.precision.compute = "bf16";
+  HardwareProfile profile = fast_machine();
+  profile.links[0] = {3, 256};
+  const auto costs = price(plan, profile);
+  ir::Action gather = ir::action(ir::ActionKind::Unshard, 1);
+  gather.group = ir::Group::dp_cp;
+  gather.unit = 2;
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, gather), 2 * kBlock * 0.75 / 256 + 3 * 3);
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::reduce_scatter(1)), 4 * (kBlock + kHead) * 0.75 / 256 + 3 * 3);
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::all_reduce(1)), 2 * cost(*costs, plan, ir::reduce_scatter(1)));
+}
+
 TEST(PricedCosts, MessagesByHand) {
   ir::Plan plan = make_plan(Placement::Loop, 4, 1, 4, one_f_one_b(4, 4));
   HardwareProfile profile = fast_machine();
@@ -106,6 +166,22 @@ TEST(PricedCosts, MessagesByHand) {
   // All-reduce of the fp32 gradients over two replicas on one node: 2 x 1/2 of the buffer, 2 messages.
   EXPECT_DOUBLE_EQ(cost(*wide, plan, ir::all_reduce(1)), 4 * kBlock / 256.0 + 2 * 3);
   EXPECT_EQ(cost(*costs, plan, ir::all_reduce(1)), 0);  // alone
+}
+
+// bf16 to the member that sums, 2 bytes an element where fp32 takes 4; the sums of an all-reduce come back in fp32.
+TEST(PricedCosts, GradientsSentInBf16) {
+  ir::Plan plan = two_ranks();
+  plan.settings.parallel.dp = 2;
+  plan.settings.batch.global *= 2;
+  const HardwareProfile profile = fast_machine();
+  const auto wide = price(plan, profile);
+  EXPECT_EQ(wide->payload(ir::all_reduce(0)), 4 * (kEmbedding + kBlock));
+  EXPECT_EQ(wide->payload(ir::reduce_scatter(0)), 4 * (kEmbedding + kBlock));
+  plan.settings.precision.reduce = "bf16";
+  const auto narrow = price(plan, profile);
+  EXPECT_EQ(narrow->payload(ir::all_reduce(0)), 3 * (kEmbedding + kBlock));
+  EXPECT_EQ(narrow->payload(ir::reduce_scatter(0)), 2 * (kEmbedding + kBlock));
+  EXPECT_EQ(narrow->payload(ir::reduce_replica_grad(0)), 4 * (kEmbedding + kBlock));
 }
 
 // Two directions: ranks 1 and 2 add the gradients of stage 1, ranks 0 and 3 those of stages 0 and 3.

@@ -122,15 +122,15 @@ Tensors zero_grads(const Inputs& in) {
 
 namespace {
 
-Results run_on(Unit& unit, const Blocks& blocks, const Inputs& in, Tensors grads) {
+Results run_on(Unit& unit, const Blocks& blocks, const Inputs& in, Tensors grads, const CallContext& context = {}) {
   Results r;
-  unit.forward(blocks.at(ir::Phase::forward), in.batch, &r.loss);
+  unit.forward(blocks.at(ir::Phase::forward), in.batch, &r.loss, context);
   r.y = blocks.output();
   r.saved = blocks.saved_tensors();
-  unit.backward_input(blocks.at(ir::Phase::backward_input));
+  unit.backward_input(blocks.at(ir::Phase::backward_input), context);
   r.dx = blocks.grad_input();
   r.work = blocks.work_tensors();
-  unit.backward_weight(blocks.at(ir::Phase::backward_weight));
+  unit.backward_weight(blocks.at(ir::Phase::backward_weight), context);
   r.grads = std::move(grads);
   EXPECT_TRUE(blocks.guards_intact()) << "memory beside a block was written";
   return r;
@@ -144,10 +144,11 @@ Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, std::i
   return run_on(*own, Blocks(shape, unit, in, shift), in, grads);
 }
 
-Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic) {
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic,
+                 const CallContext& context) {
   const auto grads = zero_grads(in);
   Unit own(settings_of(shape), unit, in.params, grads, arithmetic);
-  return run_on(own, Blocks(shape, unit, in), in, grads);
+  return run_on(own, Blocks(shape, unit, in), in, grads, context);
 }
 
 Results run_functional(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic) {

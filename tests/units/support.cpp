@@ -24,6 +24,8 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/triu.h>
 
+#include "executor/units/philox.hpp"
+
 namespace fem::exec::test {
 namespace {
 
@@ -33,7 +35,7 @@ class OneThread : public ::testing::Environment {
 };
 [[maybe_unused]] const auto* const kOneThread = ::testing::AddGlobalTestEnvironment(new OneThread);
 
-at::ScalarType compute_of(const Shape& s) { return std::string_view(s.compute) == "bf16" ? at::kBFloat16 : at::kFloat; }
+at::ScalarType compute_of(const Shape& s) { return compute_type(settings_of(s)); }
 
 at::Tensor norm(const at::Tensor& x, const at::Tensor& w, double eps) {
   return x * at::rsqrt((x * x).mean(-1, true) + eps) * w;
@@ -50,7 +52,8 @@ at::Tensor rotate(const at::Tensor& x, double theta) {
   return x * both.cos() + turned * both.sin();
 }
 
-at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p, const at::Tensor& x) {
+at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p, const at::Tensor& x,
+                 const CallContext& context) {
   const auto eps = settings.model.norm_eps, theta = settings.model.rope_theta;
   const auto heads = [&](const at::Tensor& t, std::int64_t n) {
     return t.view({s.micro, s.seq_len, n, s.head_dim}).transpose(1, 2);
@@ -63,17 +66,21 @@ at::Tensor block(const Shape& s, const ir::Settings& settings, const Tensors& p,
   const auto future = at::triu(at::ones({s.seq_len, s.seq_len}, at::kBool), 1);
   const auto scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(s.head_dim));
   const auto weights = at::softmax(scores.masked_fill(future, -INFINITY), -1);
-  const auto mid =
-      x + at::linear(at::matmul(weights, v).transpose(1, 2).reshape({s.micro, s.seq_len, s.heads * s.head_dim}), p[4]);
+  const auto drop = [&](const at::Tensor& t, std::uint32_t place) {
+    return context.train ? t * dropout_factors(s, kBlock, place, context) : t;
+  };
+  const auto attention = at::matmul(weights, v).transpose(1, 2).reshape({s.micro, s.seq_len, s.heads * s.head_dim});
+  const auto mid = x + drop(at::linear(attention, p[4]), 1);
   const auto n2 = norm(mid, p[5], eps);
-  return mid + at::linear(at::silu(at::linear(n2, p[6])) * at::linear(n2, p[7]), p[8]);
+  return mid + drop(at::linear(at::silu(at::linear(n2, p[6])) * at::linear(n2, p[7]), p[8]), 2);
 }
 
 }  // namespace
 
 std::string describe(const Shape& s) {
   return std::string(s.compute) + "_seq" + std::to_string(s.seq_len) + "_hidden" + std::to_string(s.hidden) + "_heads" +
-         std::to_string(s.heads) + "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim);
+         std::to_string(s.heads) + "_kv" + std::to_string(s.kv_heads) + "_dim" + std::to_string(s.head_dim) +
+         (s.dropout > 0 ? "_drop" : "");
 }
 
 void PrintTo(const Shape& shape, std::ostream* out) { *out << describe(shape); }
@@ -90,7 +97,23 @@ ir::Settings settings_of(const Shape& shape) {
   settings.batch.global = settings.batch.micro = shape.micro;
   settings.batch.seq_len = shape.seq_len;
   settings.precision.compute = shape.compute;
+  settings.model.dropout = shape.dropout;
+  settings.run.seed = 0x1234567890;  // both halves of the key
   return settings;
+}
+
+at::Tensor dropout_factors(const Shape& shape, std::int64_t unit, std::uint32_t place, const CallContext& context) {
+  const auto seed = static_cast<std::uint64_t>(settings_of(shape).run.seed);
+  const auto whole = static_cast<std::uint32_t>(std::round(shape.dropout * 0x1p32));
+  auto factors = at::ones({shape.micro, shape.seq_len, shape.hidden}, at::kDouble);
+  for (std::int64_t i = 0; i < factors.numel(); ++i) {
+    const auto element = static_cast<std::uint64_t>(context.sample * shape.seq_len * shape.hidden + i);
+    const auto words = philox({static_cast<std::uint32_t>(element / 4), static_cast<std::uint32_t>(element / 4 >> 32),
+                               static_cast<std::uint32_t>(context.step), static_cast<std::uint32_t>(unit * 4) + place},
+                              {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) ^ 0x64726f70});
+    factors.mutable_data_ptr<double>()[i] = words[element % 4] < whole ? 0.0 : 1 / (1 - shape.dropout);
+  }
+  return factors;
 }
 
 Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed) {
@@ -115,7 +138,7 @@ Inputs inputs_of(const Shape& shape, std::int64_t unit, std::uint64_t seed) {
   return in;
 }
 
-Results reference(const Shape& shape, std::int64_t unit, const Inputs& in) {
+Results reference(const Shape& shape, std::int64_t unit, const Inputs& in, const CallContext& context) {
   const auto settings = settings_of(shape);
   const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).detach().clone().requires_grad_(true); };
   Tensors params;
@@ -129,7 +152,8 @@ Results reference(const Shape& shape, std::int64_t unit, const Inputs& in) {
     r.loss.loss = loss.item<double>();
     r.loss.tokens = in.batch.targets.ne(kIgnoredTarget).sum().item<std::int64_t>();
   } else {
-    r.y = unit == kEmbedding ? at::embedding(params[0], in.batch.tokens) : block(shape, settings, params, x);
+    r.y = unit == kEmbedding ? at::embedding(params[0], in.batch.tokens) : block(shape, settings, params, x, context);
+    if (unit == kEmbedding && context.train) r.y = r.y * dropout_factors(shape, unit, 0, context);
     r.y.backward(in.dy.to(at::kDouble));
   }
   if (x.defined()) r.dx = x.grad();

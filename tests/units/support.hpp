@@ -16,8 +16,9 @@ struct Shape {
   std::int64_t micro = 2, seq_len = 7, hidden = 24, intermediate = 40, heads = 4, kv_heads = 4, head_dim = 6;
   std::int64_t vocab = 257;
   const char* compute = "fp32";
+  double dropout = 0;
 };
-std::string describe(const Shape& shape);  // "fp32_seq7_hidden24_heads4_kv4_dim6"
+std::string describe(const Shape& shape);  // "fp32_seq7_hidden24_heads4_kv4_dim6", "_drop" behind it with dropout
 void PrintTo(const Shape& shape, std::ostream* out);  // for GoogleTest's messages
 ir::Settings settings_of(const Shape& shape);
 
@@ -78,7 +79,8 @@ struct Results {
   Tensors saved, work;  // copies, as they were after forward and backward_input
 };
 Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, std::int64_t shift = 0);
-Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic);
+Results run_unit(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic,
+                 const CallContext& context = {});
 
 // Zero accumulators of the parameters' shapes.
 Tensors zero_grads(const Inputs& in);
@@ -86,8 +88,13 @@ Tensors zero_grads(const Inputs& in);
 // The same by functional operators (functional.hpp), whose bits the unit must have.
 Results run_functional(const Shape& shape, std::int64_t unit, const Inputs& in, Arithmetic arithmetic);
 
-// The same by autograd in fp64, from the same (rounded) inputs.
-Results reference(const Shape& shape, std::int64_t unit, const Inputs& in);
+// The same by autograd in fp64, from the same (rounded) inputs; with the masks of `context` where it trains.
+Results reference(const Shape& shape, std::int64_t unit, const Inputs& in, const CallContext& context = {});
+
+// What dropout multiplies the elements of a microbatch's activation by, 0 or 1 / (1 - p), fp64 [micro, seq_len,
+// hidden]: element by element from the generator, as docs/architecture.md says. `place`: 0 the embedding's output,
+// 1 attention, 2 SwiGLU.
+at::Tensor dropout_factors(const Shape& shape, std::int64_t unit, std::uint32_t place, const CallContext& context);
 
 // Largest difference, relative to the largest entry of b.
 double relative_error(const at::Tensor& a, const at::Tensor& b);

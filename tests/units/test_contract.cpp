@@ -192,7 +192,7 @@ std::string contract_name(const ::testing::TestParamInfo<Contract::ParamType>& i
 
 INSTANTIATE_TEST_SUITE_P(Units, Contract,
                          ::testing::Combine(::testing::Values(kEmbedding, kBlock, kHead),
-                                            ::testing::Values("fp32", "bf16")),
+                                            ::testing::Values("fp32", "bf16", "fp16")),
                          contract_name);
 
 struct ProductCounts {
@@ -250,7 +250,7 @@ void expect_split(std::int64_t unit, int products, const char* compute) {
 
 // A block has seven linear layers (q, k, v, o, gate, up, down), the head one, the embedding none.
 TEST(Split, InputAndWeightProductsAreApart) {
-  for (const char* compute : {"fp32", "bf16"}) {
+  for (const char* compute : {"fp32", "bf16", "fp16"}) {
     expect_split(kBlock, 7, compute);
     expect_split(kHead, 1, compute);
     expect_split(kEmbedding, 0, compute);

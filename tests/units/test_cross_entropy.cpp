@@ -43,9 +43,15 @@ CrossEntropyOutput cross_entropy_forward(const at::Tensor& logits, const at::Ten
   return result;
 }
 
-void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& lse, const at::Tensor& targets) {
-  Sequence s(Window(0), 0);
-  exec::cross_entropy_backward(s, {logits, targets, lse, std::min<std::int64_t>(3, logits.size(0))});
+void cross_entropy_backward(const at::Tensor& logits, const at::Tensor& lse, const at::Tensor& targets,
+                            float loss_scale = 1) {
+  const CallContext context{.loss_scale = loss_scale};
+  const auto bytes = logits.scalar_type() == at::kFloat ? 0 : scratch_bytes(logits, 3);
+  const Guarded memory(bytes);
+  const Window window(bytes);
+  window.place(memory.data());
+  Sequence s(window, bytes);
+  exec::cross_entropy_backward(s, {logits, targets, lse, std::min<std::int64_t>(3, logits.size(0))}, context);
   s.run();
 }
 
@@ -86,6 +92,22 @@ TEST(CrossEntropy, UnequalMicrobatchesAddUp) {
   EXPECT_NEAR(whole.loss, first.loss + second.loss, 1e-6 * whole.loss);
 }
 
+// softmax of {0, 18} gives the first e^-18 = 1.5e-8, less than half of fp16's least number, 2^-24. Its 2^12-fold,
+// 6.2e-5, has all 11 bits. fp32 needs no scale and is left alone.
+TEST(CrossEntropy, ALossScaleKeepsSmallGradientsInFp16) {
+  const auto gradient = [](at::ScalarType type, float scale) {
+    auto logits = at::zeros({1, 2}, at::kFloat);
+    logits.select(1, 1).fill_(18);
+    logits = logits.to(type);
+    const auto out = cross_entropy_forward(logits, ids({1}));
+    cross_entropy_backward(logits, out.lse, ids({1}), scale);
+    return logits[0][0].item<double>();
+  };
+  EXPECT_EQ(gradient(at::kHalf, 1), 0);
+  EXPECT_NEAR(gradient(at::kHalf, 4096) / 4096 / std::exp(-18.0), 1, 0x1p-10);
+  EXPECT_NEAR(gradient(at::kFloat, 4096) / std::exp(-18.0), 1, 1e-5);
+}
+
 TEST(CrossEntropy, ATargetOutsideTheVocabularyIsNamed) {
   const auto logits = at::zeros({2, 5}, at::kFloat);
   for (const std::int64_t bad : {5, -1, -99}) {
@@ -101,7 +123,7 @@ TEST(CrossEntropy, ATargetOutsideTheVocabularyIsNamed) {
 }
 
 TEST(CrossEntropy, AllTargetsIgnoredGiveExactZeros) {
-  for (const char* compute : {"fp32", "bf16"}) {
+  for (const char* compute : {"fp32", "bf16", "fp16"}) {
     const Shape shape{.compute = compute};
     auto in = inputs_of(shape, kHead);
     in.batch.targets.fill_(kIgnoredTarget);

@@ -8,15 +8,23 @@ namespace {
 
 // Relative to the largest entry. fp32: 24-bit significands through at most a dozen chained sums. bf16: 8 bits; a value
 // is rounded by 2^-9 at up to ten places on its way, and sums of both signs (a norm's gradient) cancel down to a
-// fraction of their terms.
-double tolerance(const Shape& shape) { return std::string_view(shape.compute) == "bf16" ? 6 * 0x1p-8 : 1e-5; }
+// fraction of their terms. fp16: the same with 11 bits.
+double tolerance(const Shape& shape) {
+  const std::string_view compute = shape.compute;
+  return compute == "fp32" ? 1e-5 : compute == "bf16" ? 6 * 0x1p-8 : 6 * 0x1p-11;
+}
 
 class Gradients : public ::testing::TestWithParam<Shape> {
  protected:
-  void compare(std::int64_t unit, const Inputs& in) {
-    const auto& shape = GetParam();
-    const auto got = run_unit(shape, unit, in), want = reference(shape, unit, in);
+  void compare(std::int64_t unit, const Inputs& in) { compare(GetParam(), unit, in, {}); }
+
+  // Of results with a loss scale every gradient holds its multiple.
+  void compare(const Shape& shape, std::int64_t unit, const Inputs& in, const CallContext& context) {
+    auto got = run_unit(shape, unit, in, choose_arithmetic(compute_type(settings_of(shape))), context);
+    const auto want = reference(shape, unit, in, context);
     const auto limit = tolerance(shape);
+    for (auto& grad : got.grads) grad.div_(context.loss_scale);
+    if (got.dx.defined()) got.dx.div_(context.loss_scale);
     ASSERT_EQ(got.y.defined(), want.y.defined());
     if (want.y.defined()) {
       EXPECT_LE(relative_error(got.y, want.y), limit) << "forward";
@@ -49,6 +57,19 @@ TEST_P(Gradients, HeadWithIgnoredTargets) {
   compare(kHead, in);
 }
 
+// Each microbatch begins where the one before it ended, here at an element that is no multiple of the generator's four.
+TEST_P(Gradients, WithDropout) {
+  auto shape = GetParam();
+  shape.dropout = 0.3;
+  for (const auto unit : {kEmbedding, kBlock})
+    compare(shape, unit, inputs_of(shape, unit), {.train = true, .step = 7, .sample = 3});
+}
+
+TEST_P(Gradients, HeadWithALossScale) {
+  if (GetParam().compute != std::string_view("fp16")) GTEST_SKIP() << "in fp16 alone";
+  compare(GetParam(), kHead, inputs_of(GetParam(), kHead), {.loss_scale = 4096});
+}
+
 const Shape kShapes[] = {
     {},
     {.kv_heads = 2},
@@ -69,6 +90,7 @@ std::vector<Shape> in_format(const char* compute) {
 
 INSTANTIATE_TEST_SUITE_P(Fp32, Gradients, ::testing::ValuesIn(in_format("fp32")), shape_name);
 INSTANTIATE_TEST_SUITE_P(Bf16, Gradients, ::testing::ValuesIn(in_format("bf16")), shape_name);
+INSTANTIATE_TEST_SUITE_P(Fp16, Gradients, ::testing::ValuesIn(in_format("fp16")), shape_name);
 
 }  // namespace
 }  // namespace fem::exec::test

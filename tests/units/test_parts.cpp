@@ -63,11 +63,12 @@ TEST(Linear, BothArithmeticsAgreeInBf16) {
   const auto x = make({9, 20}), w = make({15, 20}), dy = make({9, 15}), residual = make({9, 15});
   const auto by = [&](Arithmetic arithmetic) {
     const Linear linear(arithmetic);
+    const CallContext context;
     Tensors results = {make({9, 15}), make({9, 15}), make({9, 20}), at::zeros({9, 20}, at::kFloat),
                        at::zeros({15, 20}, at::kFloat)};
     run([&](Sequence& s) {
       linear.forward(s, x, w, results[0]);
-      linear.forward_add(s, residual, x, w, results[1]);
+      linear.forward_add(s, residual, x, w, Dropout({}, context), results[1]);
       linear.backward_input(s, dy, w, results[2]);
       linear.backward_input_sum(s, {{dy, w}, {dy, w}}, results[3]);
       linear.backward_weight(s, results[4], dy, x);

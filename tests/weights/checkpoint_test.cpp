@@ -67,14 +67,20 @@ TEST(Checkpoint, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
   }
 }
 
-TEST(Checkpoint, KeepsBf16WeightsBesideFp32Masters) {
-  const TemporaryFolder folder;
-  ir::Settings settings = small_settings();
-  settings.precision.compute = "bf16";
-  save(folder.path(), settings, 3, 2, 1);
-  const Checkpoint checkpoint = open(folder.path(), settings);
-  EXPECT_EQ(checkpoint.weights.entry("model.norm.weight").type, at::kBFloat16);
-  expect_params(checkpoint, settings, 1, 1);
+TEST(Checkpoint, KeepsNarrowWeightsBesideFp32Masters) {
+  const std::tuple<const char*, at::ScalarType, const char*> formats[] = {{"bf16", at::kBFloat16, "bfloat16"},
+                                                                          {"fp16", at::kHalf, "float16"}};
+  for (const auto& [compute, type, name] : formats) {
+    const TemporaryFolder folder;
+    ir::Settings settings = small_settings();
+    settings.precision.compute = compute;
+    save(folder.path(), settings, 3, 2, 1);
+    const Checkpoint checkpoint = open(folder.path(), settings);
+    EXPECT_EQ(checkpoint.weights.entry("model.norm.weight").type, type);
+    expect_params(checkpoint, settings, 1, 1);
+    EXPECT_THAT(get_bytes(folder / "step-00000003/config.json"),
+                ::testing::HasSubstr("\"torch_dtype\": \"" + std::string(name) + "\""));
+  }
 }
 
 TEST(Checkpoint, ATiedModelIsStoredOnceWithItsFlag) {
@@ -104,6 +110,28 @@ TEST(Checkpoint, StateComesBack) {
   EXPECT_EQ(state.settings.at("model.hidden"), "8");
   EXPECT_EQ(state.settings.size(), ir::setting_table().size());
   EXPECT_THAT(warnings, ElementsAre());
+}
+
+// A run without a loss scale writes none, as those did that know of none.
+TEST(Checkpoint, TheLossScaleAndSkippedStepsComeBack) {
+  const ir::Settings settings = small_settings();
+  const auto written = [&](const TemporaryFolder& folder, const LossScale& scale, std::int64_t skips) {
+    TrainingState state = make_state(settings, 20, 80, kTokens);
+    state.loss_scale = scale;
+    state.skips_in_a_row = skips;
+    begin_checkpoint(folder.path(), 20);
+    write_checkpoint_shard(folder.path(), settings, 20, 0, 1, all_params(settings, 1));
+    finish_checkpoint(folder.path(), settings, 1, state);
+    return open(folder.path(), settings).state;
+  };
+  const TemporaryFolder without, with, broken;
+  EXPECT_EQ(written(without, {}, 0).loss_scale, LossScale{});
+  EXPECT_EQ(get_bytes(without / "step-00000020/state.json").find("\"loss_scale\":"), std::string::npos);
+  const LossScale scale{std::int64_t{1} << 33, 17};
+  const TrainingState back = written(with, scale, 3);
+  EXPECT_EQ(back.loss_scale, scale);
+  EXPECT_EQ(back.skips_in_a_row, 3);
+  expect_error([&] { written(broken, {1000, 0}, 0); }, {"state.json: loss_scale: scale: found 1000, expected a power"});
 }
 
 TEST(Checkpoint, FilesAreThoseOfTheLayout) {
@@ -259,8 +287,11 @@ TEST(Checkpoint, ResumeAllowsAnyLayoutAndNamesWhatChangesTheNumbers) {
   EXPECT_THAT(warnings, ElementsAre());
   settings.optimizer.lr = 0.002;
   settings.run.steps = 80;
+  settings.model.dropout = 0.1;
+  settings.precision.loss_scale = 1024;  // the first of a run, and this one goes on
   open(folder.path(), settings, &warnings);
-  EXPECT_THAT(warnings, ElementsAre("optimizer.lr changes from 0.001 to 0.002 at step 10",
+  EXPECT_THAT(warnings, ElementsAre("model.dropout changes from 0 to 0.1 at step 10",
+                                    "optimizer.lr changes from 0.001 to 0.002 at step 10",
                                     "run.steps changes from 50 to 80 at step 10"));
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/ops/arange.h>
 
+#include "executor/units/memory.hpp"
 #include "executor/weights/checkpoint.hpp"
 #include "executor/weights/model_weights.hpp"
 
@@ -30,7 +31,7 @@ inline at::Tensor values(const std::vector<std::int64_t>& shape, double start, a
 // All parameters of the model in global order; a tied head's weight included, as a rank at pp = 1 holds it.
 inline std::vector<CheckpointParam> all_params(const ir::Settings& settings, double start) {
   std::vector<CheckpointParam> params;
-  const auto type = settings.precision.compute == "bf16" ? at::kBFloat16 : at::kFloat;
+  const auto type = compute_type(settings);
   for (const ModelTensor& tensor : model_tensors(settings)) {
     const at::Tensor master = values(tensor.shape, start);
     params.push_back(
