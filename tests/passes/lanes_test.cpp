@@ -284,48 +284,6 @@ TEST(Prefetch, GathersWhileTheUnitBeforeComputes) {
   EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nUnshard s0 u1 over dp_cp\nForward s0 m0 u0\n"));
 }
 
-// With parallel.gather=forward the gathers of a program wait for nothing: they all run beside the first computations.
-TEST(Lanes, GathersBeforeUseWaitForNothing) {
-  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 4, test::gpipe(1, 4)), 2, "step");
-  plan.settings.parallel.gather = "forward";
-  plan = run("communication,units,lanes,arena", plan);
-  const ir::RankProgram& rank = plan.programs[0].ranks[0];
-  std::size_t gathers = 0, awaited = 0;
-  for (std::size_t i = 0; i < rank.actions.size(); ++i) {
-    if (rank.actions[i].kind == ActionKind::Unshard) {
-      ++gathers;
-      EXPECT_EQ(std::ranges::count(rank.waits, i, &ir::Wait::action), 0);
-    }
-    if (rank.actions[i].kind != ActionKind::Forward || rank.actions[i].microbatch != 0) continue;
-    for (const ir::Wait& wait : rank.waits) {
-      awaited += wait.action == i && wait.lane == Lane::Collective && wait.count == gathers;
-    }
-  }
-  EXPECT_EQ(gathers, static_cast<std::size_t>(ir::unit_count(plan.settings)));
-  EXPECT_EQ(awaited, gathers);  // each unit's first forward waits for its own gather
-}
-
-// Reductions in buckets need the backward of their units alone: none but the last bucket waits for all of compute.
-TEST(Lanes, BucketsRunBesideTheRestOfTheBackward) {
-  ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 2, test::gpipe(1, 2)), 2, "bucket");
-  plan.settings.parallel.bucket = "";
-  plan = run("communication,units,lanes,arena", plan);
-  const ir::RankProgram& rank = plan.programs[0].ranks[0];
-  std::uint32_t computed = 0;  // compute batches so far
-  std::size_t reductions = 0;
-  for (std::size_t i = 0; i < rank.actions.size(); ++i) {
-    computed += rank.actions[i].lane == Lane::Compute;
-    if (rank.actions[i].kind != ActionKind::ReduceScatter) continue;
-    ++reductions;
-    EXPECT_EQ(rank.actions[i - 1].kind, ActionKind::Backward);
-    EXPECT_EQ(rank.actions[i - 1].unit, rank.actions[i].unit);
-    for (const ir::Wait& wait : rank.waits) EXPECT_TRUE(wait.action != i || wait.count == computed);
-  }
-  EXPECT_EQ(reductions, static_cast<std::size_t>(ir::unit_count(plan.settings)));
-  // No computation of a backward waits for a reduction.
-  for (const ir::Wait& wait : rank.waits) EXPECT_NE(rank.actions[wait.action].kind, ActionKind::Backward);
-}
-
 // Units that stay are not moved; the others keep their distance, and none is gathered while it is there.
 TEST(Prefetch, GoesRoundResidents) {
   const ir::Plan order = sized(test::make_plan(Placement::Loop, 2, 4, 4, test::interleaved(2, 4, 4, 2)), 3, "step");
