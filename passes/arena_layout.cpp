@@ -150,7 +150,7 @@ std::int64_t most_alive(const std::vector<ArenaInterval>& intervals) {
 }
 
 ArenaLayout lay_out(const std::vector<ArenaInterval>& intervals) {
-  constexpr std::size_t kMostBySize = 2048;
+  constexpr std::size_t kMostBySize = 6144;
   if (intervals.empty()) return {};
   const Timeline time(intervals);
   ArenaLayout best = by_birth(intervals, time, Fit::Smallest, 0);
