@@ -48,7 +48,8 @@ std::int64_t Activations::alive() const {
     for (const Block& slot : *slots) count += slot ? 1 : 0;
   for (const std::vector<UnitBlocks>& units : units_)
     for (const UnitBlocks& u : units)
-      for (const Block* block : {&u.input, &u.output, &u.saved_b, &u.saved_w, &u.grad_output, &u.work, &u.host_b, &u.host_w})
+      for (const Block* block :
+           {&u.input, &u.output, &u.saved_b, &u.saved_w, &u.grad_output, &u.work, &u.host_b, &u.host_w})
         count += *block ? 1 : 0;
   return count;
 }

@@ -3,7 +3,7 @@
 
 namespace fem::exec {
 
-// For the rest of the process: flash attention for CPUs, its backward, and fused AdamW. May be called again.
+// For the rest of the process: flash attention for CPUs and its backward. May be called again.
 void register_meta_operators();
 
 }  // namespace fem::exec

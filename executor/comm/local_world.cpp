@@ -167,8 +167,10 @@ void LocalCommunicator::collective_failed(const Operation& operation, std::size_
     case GroupMeeting::Outcome::failed:
       raise("stopped because " + state_->failure() + "; was in " + text(operation), lane);
     case GroupMeeting::Outcome::closed:
-      raise("a member of " + group + " gave up waiting; was in " +
-            text(operation) + (missing.empty() ? "" : ", waiting for " + missing), lane);
+      // This rank may be the first that the others hear of: it has the whole story to tell.
+      raise("no answer for " + text(state_->options().timeout) + " in " + text(operation) + ": a member of " + group +
+                " gave up" + (missing.empty() ? "" : ", waiting for " + missing),
+            lane);
   }
 }
 

@@ -204,8 +204,7 @@ TEST(Interpreter, FindsALeak) {
 
 TEST(Interpreter, RefusesActionsThatItDoesNotExecute) {
   // Block 0 alone has no recompute that would restore it.
-  for (const auto& [kind, block] : {std::pair(ir::ActionKind::Offload, -1), std::pair(ir::ActionKind::Reload, -1),
-                                    std::pair(ir::ActionKind::Free, 0), std::pair(ir::ActionKind::Recompute, 0)}) {
+  for (const auto& [kind, block] : {std::pair(ir::ActionKind::Free, 0), std::pair(ir::ActionKind::Recompute, 0)}) {
     ir::Action refused = ir::action(kind, 0, 0);
     refused.slot = static_cast<std::int16_t>(block);
     const std::string error = error_of(small_settings(), [&](auto& actions) { actions.push_back(refused); });
