@@ -1,4 +1,4 @@
-"""What the offsets of arenas cost: python3 tests/bench/arena_study.py build/release/bin/femc
+"""What the offsets of arenas cost: python3 tests/bench/arena_study.py build/release/bin/femc [KEY=VALUE...]
 
 Plans six schedules on four pipeline ranks in several combinations of ZeRO and recompute with lanes, and prints for each
 rank the arena in MiB, how much more it is than the blocks that are alive at once, and how much more free lists of equal
@@ -30,7 +30,7 @@ def main():
         for schedule in SCHEDULES:
             for zero, recompute in CASES:
                 settings = [f"schedule.name={schedule}", f"parallel.zero={zero}", f"memory.recompute={recompute}",
-                            "parallel.reduce=" + ("step", "microbatch")[zero == 3]]
+                            "parallel.reduce=" + ("step", "microbatch")[zero == 3], *sys.argv[2:]]
                 words = [word for setting in settings for word in ("--set", setting)]
                 subprocess.run([femc, "plan", config, "-o", plan, *words], check=True, stdout=subprocess.DEVNULL)
                 done = subprocess.run([femc, "memory", plan, "--json"], check=True, capture_output=True, text=True)
