@@ -20,7 +20,8 @@ LossScaler::LossScaler(const ir::Settings& settings)
       factor_(settings.precision.loss_scale_factor),
       state_{settings.precision.loss_scale, 0} {
   FEM_CHECK(power_of_two(state_.scale) && power_of_two(factor_), "a loss scale and its factor are powers of two");
-  const auto tokens = static_cast<std::uint64_t>(settings.batch.global * settings.batch.seq_len);
+  const auto sequences = static_cast<std::uint64_t>(settings.batch.global);
+  const std::uint64_t tokens = sequences * static_cast<std::uint64_t>(settings.batch.seq_len);
   if (on_) step_tokens_ = static_cast<double>(std::bit_ceil(tokens));
 }
 

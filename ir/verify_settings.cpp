@@ -220,7 +220,7 @@ void check_loss_scale(const Settings::PrecisionSettings& precision, Report& repo
                                                               {"loss_scale_factor", precision.loss_scale_factor}};
   for (const auto& [key, value] : powers) {
     if (value < 1 || std::has_single_bit(static_cast<std::uint64_t>(value))) continue;
-    const std::int64_t below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
+    const std::uint64_t below = std::bit_floor(static_cast<std::uint64_t>(value));
     report.settings(Code::V01, "precision",
                     "precision." + std::string(key) + " = " + std::to_string(value) +
                         " is not a power of two; nearest: " + std::to_string(below) + " or " +
