@@ -4,7 +4,7 @@
 
 #include "ir/lane_waits.hpp"
 #include "ir/memory_blocks.hpp"
-#include "passes/arena_layout.hpp"
+#include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
 
 namespace fem::passes {
@@ -54,17 +54,21 @@ class Lifetimes {
 
 }  // namespace
 
+ArenaLayout arena_of_rank(const ir::RankProgram& rank, const ir::RankBlocks& blocks, std::int64_t slack) {
+  const Lifetimes lifetimes(rank, blocks, slack);
+  std::vector<ArenaInterval> intervals;
+  intervals.reserve(blocks.blocks.size());
+  for (const ir::MemoryBlock& block : blocks.blocks) intervals.push_back(lifetimes.of(block));
+  return lay_out(intervals);
+}
+
 bool run_arena(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink&) {
   for (std::size_t p = 0; p < plan.programs.size(); ++p) {
     ir::Program& program = plan.programs[p];
     for (std::size_t r = 0; r < program.ranks.size(); ++r) {
       ir::RankProgram& rank = program.ranks[r];
       const ir::RankBlocks blocks = ir::memory_blocks(plan, program, r);
-      const Lifetimes lifetimes(rank, blocks, options.integer("slack"));
-      std::vector<ArenaInterval> intervals;
-      intervals.reserve(blocks.blocks.size());
-      for (const ir::MemoryBlock& block : blocks.blocks) intervals.push_back(lifetimes.of(block));
-      const ArenaLayout layout = lay_out(intervals);
+      const ArenaLayout layout = arena_of_rank(rank, blocks, options.integer("slack"));
       rank.arena = layout.bytes;
       rank.offsets.clear();
       rank.offsets.reserve(blocks.blocks.size());

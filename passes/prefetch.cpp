@@ -5,6 +5,7 @@
 
 #include "ir/bytes.hpp"
 #include "ir/unit_sizes.hpp"
+#include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
 
 namespace fem::passes {
@@ -76,6 +77,11 @@ void move_unshards(std::vector<Action>& actions, const std::vector<Gather>& gath
 
 }  // namespace
 
+void prefetch_rank(const ir::Plan& plan, std::vector<Action>& actions, std::int64_t distance, std::int64_t budget) {
+  const std::vector<Gather> gathers = gathers_of(plan, actions);
+  move_unshards(actions, gathers, places(gathers, static_cast<std::size_t>(distance), budget));
+}
+
 bool run_prefetch(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink& sink) {
   const std::string& budget_text = options.text("budget");
   const std::optional<std::int64_t> budget = budget_text.empty() ? 0 : ir::parse_bytes(budget_text);
@@ -84,12 +90,9 @@ bool run_prefetch(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink
     return false;
   }
   if (plan.settings.parallel.zero < 3) return true;  // parameters stay: nothing is gathered before its use
-  const auto distance = static_cast<std::size_t>(options.integer("distance"));
   for (ir::Program& program : plan.programs) {
-    for (ir::RankProgram& rank : program.ranks) {
-      const std::vector<Gather> gathers = gathers_of(plan, rank.actions);
-      move_unshards(rank.actions, gathers, places(gathers, distance, *budget));
-    }
+    for (ir::RankProgram& rank : program.ranks)
+      prefetch_rank(plan, rank.actions, options.integer("distance"), *budget);
   }
   return true;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
 
 namespace fem::passes {
@@ -39,14 +40,15 @@ void move_up(std::vector<Action>& actions, std::size_t i, std::int64_t distance)
 
 }  // namespace
 
+void receive_ahead_rank(std::vector<Action>& actions, std::int64_t distance) {
+  for (std::size_t i = 0; i < actions.size() && distance > 0; ++i) {
+    if (is_lone_receive(actions, i)) move_up(actions, i, distance);
+  }
+}
+
 bool run_receive_ahead(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink&) {
-  const std::int64_t distance = options.integer("distance");
   for (ir::Program& program : plan.programs) {
-    for (ir::RankProgram& rank : program.ranks) {
-      for (std::size_t i = 0; i < rank.actions.size() && distance > 0; ++i) {
-        if (is_lone_receive(rank.actions, i)) move_up(rank.actions, i, distance);
-      }
-    }
+    for (ir::RankProgram& rank : program.ranks) receive_ahead_rank(rank.actions, options.integer("distance"));
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include "ir/bytes.hpp"
 #include "ir/memory_blocks.hpp"
 #include "ir/units.hpp"
+#include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
 
 namespace fem::passes {
@@ -96,7 +97,9 @@ class Fit {
       if (i + blocks_.size() < steps) again[block] = Again::Everything;
     }
     program_.ranks[rank_].actions = rewrite(original_, plan_.settings, again);
-    return ir::memory_peak(plan_, program_, rank_).bytes();
+    // With lanes an arena comes later, in which gathers and receives run ahead.
+    return plan_.settings.overlap.lanes ? overlapped_bytes(plan_, program_, rank_)
+                                        : ir::memory_peak(plan_, program_, rank_).bytes();
   }
 
   ir::Plan& plan_;

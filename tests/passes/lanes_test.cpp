@@ -216,6 +216,35 @@ TEST(Arena, VerifierRefusesWrongOffsets) {
   EXPECT_THAT(sink.text(), HasSubstr("an arena stands at level lane only"));
 }
 
+// As little is recomputed as the arena's size allows, and the plan that comes out keeps the limit.
+TEST(Recompute, FitsTheArenaOfAPlanWithLanes) {
+  const ir::Plan order = sized(test::make_plan(Placement::Loop, 2, 8, 4, test::interleaved(2, 4, 8, 2)), 3, "step");
+  const auto peak = [](const ir::Plan& plan) {
+    std::int64_t most = 0;
+    for (std::size_t r = 0; r < 2; ++r)
+      most = std::max(most, ir::memory_peak(plan, plan.programs[0], r).bytes());
+    return most;
+  };
+  const auto recomputed = [](const ir::Plan& plan) {
+    std::ptrdiff_t n = 0;
+    for (const ir::RankProgram& rank : plan.programs[0].ranks)
+      n += std::ranges::count(rank.actions, ActionKind::Recompute, &Action::kind);
+    return n;
+  };
+  const std::string after = ",prefetch,receive_ahead,lanes,arena";
+  ir::Plan lanes = order;
+  lanes.settings.overlap.lanes = true;
+  const std::int64_t most = peak(run("communication,units" + after, lanes));
+  const std::int64_t least = peak(run("communication,units,recompute" + after, lanes));
+  ASSERT_LT(least, most);
+  for (const std::int64_t limit : {most, (most + least) / 2, least}) {
+    lanes.settings.memory.limit = std::to_string(limit);
+    const ir::Plan plan = run("communication,units,recompute{mode=fit}" + after, lanes);
+    EXPECT_LE(peak(plan), limit);
+    EXPECT_EQ(recomputed(plan) == 0, limit == most);
+  }
+}
+
 TEST(ArenaLayout, HoldsWhatIsAliveAndLittleMore) {
   std::mt19937 random(3);
   const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
