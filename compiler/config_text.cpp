@@ -10,23 +10,6 @@
 namespace fem::compiler {
 namespace {
 
-// In YAML's double quotes, whose escapes these are.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < ' ' || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 // A word that YAML can take for nothing but this text.
 bool is_word(std::string_view text) {
   const auto letter = [](char c) {
@@ -41,7 +24,7 @@ std::string value_text(const ir::Settings& settings, const ir::SettingInfo& row)
   if (row.type != ir::SettingType::Text) return ir::setting_text(settings, row);
   ir::Settings copy = settings;
   const std::string& text = *std::get<std::string*>(row.at(copy));
-  return is_word(text) ? text : quoted(text);
+  return is_word(text) ? text : ir::quoted(text);
 }
 
 }  // namespace

@@ -45,14 +45,8 @@ class TraceWriter {
     fmt::format_to(std::back_inserter(text_), format, std::forward<T>(values)...);
   }
 
-  // A message is named by its sender's stage and its direction.
   std::size_t message(const ir::Action& half) const {
-    const bool backward = half.kind == ir::ActionKind::SendBackward || half.kind == ir::ActionKind::RecvBackward;
-    const ir::Stage& stage = plan_.stages[static_cast<std::size_t>(half.stage)];
-    const int sender = ir::is_send(half.kind) ? half.stage : backward ? stage.next : stage.prev;
-    return (static_cast<std::size_t>(backward) * plan_.stages.size() + static_cast<std::size_t>(sender)) *
-               static_cast<std::size_t>(program_.microbatches) +
-           static_cast<std::size_t>(half.microbatch);
+    return ir::message_index(plan_.stages, program_.microbatches, half);
   }
 
   void find_sends() {

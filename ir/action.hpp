@@ -90,5 +90,23 @@ inline bool is_p2p(ActionKind kind) {
          kind == ActionKind::SendBackward;
 }
 inline bool is_send(ActionKind kind) { return kind == ActionKind::SendForward || kind == ActionKind::SendBackward; }
+// Carries the gradient of an activation.
+inline bool goes_backward(ActionKind kind) {
+  return kind == ActionKind::SendBackward || kind == ActionKind::RecvBackward;
+}
+
+// Computes the gradient of the input: a whole backward, or B.
+inline bool is_input_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::BackwardInput;
+}
+// Adds to the gradients of parameters: a whole backward, or W.
+inline bool is_weight_backward(ActionKind kind) {
+  return kind == ActionKind::Backward || kind == ActionKind::BackwardWeight;
+}
+// Runs units.
+inline bool is_computation(ActionKind kind) {
+  return kind == ActionKind::Forward || is_input_backward(kind) || is_weight_backward(kind) ||
+         kind == ActionKind::Recompute;
+}
 
 }  // namespace fem::ir

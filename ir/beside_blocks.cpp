@@ -5,23 +5,11 @@
 #include "ir/units.hpp"
 
 namespace fem::ir {
-namespace {
-
-template <class Visit>
-void each_unit(const Plan& plan, std::size_t rank, Visit visit) {
-  for (const Stage& stage : plan.stages) {
-    if (static_cast<std::size_t>(stage.pp) != rank) continue;
-    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) visit(unit_kind(plan.settings, u));
-  }
-}
-
-}  // namespace
-
 std::int64_t constant_bytes(const Plan& plan, std::size_t rank) {
   const UnitDims dims = unit_dims(plan.settings);
   bool embedding = false, block = false, head = false;
-  each_unit(plan, rank, [&](UnitKind kind) {
-    switch (kind) {
+  each_unit_of_rank(plan.stages, rank, [&](int unit) {
+    switch (unit_kind(plan.settings, unit)) {
       case UnitKind::embedding: embedding = true; break;
       case UnitKind::block: block = true; break;
       case UnitKind::head: head = true; break;
@@ -41,9 +29,9 @@ std::int64_t hidden_bytes(const Plan& plan, std::size_t rank) {
   const UnitDims dims = unit_dims(plan.settings);
   const UnitFormats formats = unit_formats(plan.settings);
   std::int64_t most = 0;
-  each_unit(plan, rank, [&](UnitKind kind) {
+  each_unit_of_rank(plan.stages, rank, [&](int unit) {
     for (const auto phase : {Phase::forward, Phase::backward_input, Phase::backward_weight})
-      most = std::max(most, hidden_bytes(kind, phase, dims, formats));
+      most = std::max(most, hidden_bytes(unit_kind(plan.settings, unit), phase, dims, formats));
   });
   return most;
 }

@@ -13,12 +13,6 @@
 
 namespace fem::ir::verifying {
 
-// The blocks of a rank and where they lie: program.offsets has one entry for each, in their order.
-struct ArenaBlocks {
-  RankBlocks all;
-  std::uint32_t action_of(const MemoryBlock& block) const { return all.action[block.birth]; }
-};
-
 // Two uses of a resource of which one changes it must be ordered: the later one's clock counts the earlier one. What
 // other ranks do is not used as an order: a message that comes back proves nothing about the buffer that it left from.
 //
@@ -31,12 +25,12 @@ struct ArenaBlocks {
 template <class Found>
 class LaneConflicts {
  public:
-  // `arena`: nullptr where offsets are not looked at.
-  LaneConflicts(const Subject& subject, std::size_t rank, const UseTable& uses, const ArenaBlocks* arena, Found& found)
+  // `blocks`: the rank's, for each of which the program has an offset; nullptr where those are not looked at.
+  LaneConflicts(const Subject& subject, std::size_t rank, const UseTable& uses, const RankBlocks* blocks, Found& found)
       : program_(subject.program().ranks[rank]),
         resources_(subject, rank),
         uses_(uses),
-        arena_(arena),
+        all_(blocks),
         found_(found),
         last_(resources_.size()) {}
 
@@ -48,7 +42,7 @@ class LaneConflicts {
       found_.wait(order_, i);
       for (std::size_t k = i; k < i + n; ++k) check(actions[k], k);
       for (std::size_t k = i; k < i + n; ++k) remember(actions[k]);
-      if (arena_) place(i);
+      if (all_) place(i);
       found_.end(order_, i);
       order_.end();
       i += n;
@@ -111,8 +105,8 @@ class LaneConflicts {
 
   // The blocks that the batch begins take their bytes from the blocks that had them last.
   void place(std::size_t batch) {
-    const std::vector<MemoryBlock>& blocks = arena_->all.blocks;
-    for (; next_ < blocks.size() && arena_->action_of(blocks[next_]) == batch; ++next_) {
+    const std::vector<MemoryBlock>& blocks = all_->blocks;
+    for (; next_ < blocks.size() && all_->birth_action(blocks[next_]) == batch; ++next_) {
       const std::int64_t begin = program_.offsets[next_].offset, end = begin + blocks[next_].bytes;
       auto at = owners_.upper_bound(begin);
       if (at != owners_.begin() && std::prev(at)->second.end > begin) --at;
@@ -128,8 +122,8 @@ class LaneConflicts {
   }
 
   void inherit(std::uint32_t earlier) {
-    const MemoryBlock& old = arena_->all.blocks[earlier];
-    if (old.death >= arena_->all.blocks[next_].birth) return found_.taken(next_, earlier);
+    const MemoryBlock& old = all_->blocks[earlier];
+    if (old.death >= all_->blocks[next_].birth) return found_.taken(next_, earlier);
     for (std::size_t l = 0; l < old.uses.size(); ++l) {
       if (l == lane_index(order_.lane()) || old.uses[l] <= order_.before()[l]) continue;
       found_.overlap(static_cast<Lane>(l), old.uses[l], next_, earlier);
@@ -139,7 +133,7 @@ class LaneConflicts {
   const RankProgram& program_;
   RankResources resources_;
   const UseTable& uses_;
-  const ArenaBlocks* arena_;
+  const RankBlocks* all_;
   Found& found_;
   std::vector<Last> last_;  // by resource
   std::map<std::int64_t, Owner> owners_;  // by first byte: the last block that had these bytes

@@ -43,7 +43,7 @@ LaneUses lane_uses(const Plan& plan, std::size_t program, std::size_t rank) {
     const MemoryBlock& block = all.blocks[b];
     const auto number = static_cast<std::uint32_t>(b);
     result.blocks.push_back(block.bytes);
-    result.batches[batch_at[all.action[block.birth]]].begins.push_back(number);
+    result.batches[batch_at[all.birth_action(block)]].begins.push_back(number);
     for (std::size_t l = 0; l < block.uses.size(); ++l) {
       if (block.uses[l] > 0) result.batches[lanes[l][block.uses[l] - 1]].ends.push_back(number);
     }

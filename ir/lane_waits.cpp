@@ -66,10 +66,10 @@ void set_fewest_waits(Plan& plan, std::size_t program) {
   std::vector<RankProgram>& ranks = plan.programs[program].ranks;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     ranks[r].waits.clear();
-    ArenaBlocks arena;
-    if (!ranks[r].offsets.empty()) arena.all = memory_blocks(plan, subject.program(), r);
+    const bool placed = !ranks[r].offsets.empty();
+    const RankBlocks blocks = placed ? memory_blocks(plan, subject.program(), r) : RankBlocks{};
     Collect found;
-    LaneConflicts(subject, r, uses, ranks[r].offsets.empty() ? nullptr : &arena, found).run();
+    LaneConflicts(subject, r, uses, placed ? &blocks : nullptr, found).run();
     ranks[r].waits = found.take();
     set_labels(ranks[r]);
   }

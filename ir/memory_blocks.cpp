@@ -12,9 +12,6 @@ namespace {
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-bool ends_input(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
-bool ends_weight(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardWeight; }
-
 class Blocks {
  public:
   Blocks(const Plan& plan, const Program& program, std::size_t rank)
@@ -237,7 +234,7 @@ class Blocks {
 
   void backward(const Action& a) {
     Live& mine = live(a.stage, a.unit, a.microbatch);
-    if (ends_input(a.kind)) {
+    if (is_input_backward(a.kind)) {
       use(params_[row(a.stage, a.unit)]);
       mine.work = born(MemoryKind::WeightWork, a, a.unit, sizes(a.unit).work);
       use(mine.saved_w);
@@ -249,7 +246,7 @@ class Blocks {
         pass_back(dx, a.stage, a.unit, a.microbatch);
       }
     }
-    if (ends_weight(a.kind)) {
+    if (is_weight_backward(a.kind)) {
       use(grads_[row(a.stage, a.unit)]);
       end(mine.saved_w);
       end(mine.work);

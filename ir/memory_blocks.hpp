@@ -44,6 +44,9 @@ struct RankBlocks {
   std::vector<MemoryBlock> blocks;
   std::vector<std::uint32_t> action;  // by tick: index of the action, the first of its batch
   std::int64_t host = 0;              // bytes of host memory that free lists by size hold for what is offloaded
+
+  // The action that begins the block, the first of its batch.
+  std::uint32_t birth_action(const MemoryBlock& block) const { return action[block.birth]; }
 };
 // Presumes a program whose operands are in range and whose dataflow is right. At level lane gathered parameters of
 // parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too, else units share a buffer: replicas.hpp.

@@ -32,23 +32,20 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
   const auto of = [&](MemoryKind kind) -> std::int64_t& { return bytes[static_cast<std::size_t>(kind)]; };
   const bool shared = plan.level < Level::Lane;  // one buffer for all units; at level lane the arena has room
   std::int64_t most_gathered = 0, most_reduced = 0;
-  for (const Stage& stage : plan.stages) {
-    if (static_cast<std::size_t>(stage.pp) != rank) continue;
-    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
-      const UnitKind kind = unit_kind(settings, u);
-      const std::int64_t whole = flat_elements(kind, dims, pieces), owned = zero > 0 ? whole / pieces : whole;
-      if (zero < 3) of(MemoryKind::Parameters) += format * whole;
-      if (zero == 3) most_gathered = std::max(most_gathered, format * whole);
-      if (zero == 3 || format != 4) of(MemoryKind::Masters) += 4 * owned;
-      of(MemoryKind::Optimizer) += 8 * owned;
-      if (reduced_once(settings, kind)) {
-        of(MemoryKind::Gradients) += 4 * whole;
-      } else {
-        of(MemoryKind::Gradients) += 4 * owned;
-        most_reduced = std::max(most_reduced, 4 * whole);
-      }
+  each_unit_of_rank(plan.stages, rank, [&](int unit) {
+    const UnitKind kind = unit_kind(settings, unit);
+    const std::int64_t whole = flat_elements(kind, dims, pieces), owned = zero > 0 ? whole / pieces : whole;
+    if (zero < 3) of(MemoryKind::Parameters) += format * whole;
+    if (zero == 3) most_gathered = std::max(most_gathered, format * whole);
+    if (zero == 3 || format != 4) of(MemoryKind::Masters) += 4 * owned;
+    of(MemoryKind::Optimizer) += 8 * owned;
+    if (reduced_once(settings, kind)) {
+      of(MemoryKind::Gradients) += 4 * whole;
+    } else {
+      of(MemoryKind::Gradients) += 4 * owned;
+      most_reduced = std::max(most_reduced, 4 * whole);
     }
-  }
+  });
   if (!gathers_into_blocks(plan)) of(MemoryKind::Parameters) += most_gathered;
   if (shared) of(MemoryKind::Gradients) += most_reduced;
   for (const Program& program : plan.programs) {

@@ -37,8 +37,7 @@ struct Stage {
 template <class Use>
 void each_unit(const Stage& stage, const Action& action, Use use) {
   if (action.unit >= 0) return use(int{action.unit});
-  const bool down = action.kind == ActionKind::Backward || action.kind == ActionKind::BackwardInput ||
-                    action.kind == ActionKind::BackwardWeight || action.kind == ActionKind::Recompute;
+  const bool down = is_computation(action.kind) && action.kind != ActionKind::Forward;
   for (int i = 0; i < stage.units; ++i) use(stage.first_unit + (down ? stage.units - 1 - i : i));
 }
 
@@ -49,6 +48,15 @@ struct Wait {
   std::uint32_t count;
   friend bool operator==(const Wait&, const Wait&) = default;
 };
+
+// Calls use(unit) for each unit that the pipeline coordinate runs, by stage and in model order.
+template <class Use>
+void each_unit_of_rank(std::span<const Stage> stages, std::size_t rank, Use use) {
+  for (const Stage& stage : stages) {
+    if (static_cast<std::size_t>(stage.pp) != rank) continue;
+    for (int unit = stage.first_unit; unit < stage.first_unit + stage.units; ++unit) use(unit);
+  }
+}
 
 // Where in the rank's arena a block lies that a batch of actions begins (ir/memory_blocks.hpp).
 struct ArenaOffset {
@@ -88,6 +96,11 @@ struct Plan {
   const Program* find(std::string_view program) const;  // nullptr: none of that name
   friend bool operator==(const Plan&, const Plan&) = default;
 };
+
+// The stage that sends what a half of communication carries.
+int sending_stage(std::span<const Stage> stages, const Action& half);
+// A number for what it carries, by direction, sending stage and microbatch: below 2 * stages * microbatches.
+std::size_t message_index(std::span<const Stage> stages, std::int64_t microbatches, const Action& half);
 
 // Sequences per microbatch slot: batch.global / (dp * batch.micro).
 std::int64_t microbatches(const Settings& settings);

@@ -56,6 +56,9 @@ const SettingInfo* find_setting(std::string_view section, std::string_view key);
 // The value as it stands in a plan's header: integers in decimal, the shortest decimal that reads back to the same
 // double, true or false, lists as 1,2,3 ("" when empty), texts quoted with "..." where they hold a blank, a quote, #,
 // a backslash, a control byte, or nothing.
+// "..." with \", \\ and \xHH, as plan text and YAML read it: the inverse of Cursor::value in parse_line.hpp.
+std::string quoted(std::string_view text);
+
 std::string setting_text(const Settings& settings, const SettingInfo& row);
 
 // Sets the value from its text (unquoted). On failure returns the reason ("not an integer", "not one of fp32|bf16",

@@ -27,9 +27,8 @@ UnitSizeTable unit_sizes(const Settings& settings) {
 std::int64_t workspace_bytes(const UnitSizes& unit, ActionKind kind) {
   const auto of = [&](Phase phase) { return unit.workspace[static_cast<std::size_t>(phase)]; };
   if (kind == ActionKind::Forward || kind == ActionKind::Recompute) return of(Phase::forward);
-  const bool input = kind == ActionKind::Backward || kind == ActionKind::BackwardInput;
-  const bool weight = kind == ActionKind::Backward || kind == ActionKind::BackwardWeight;
-  return std::max(input ? of(Phase::backward_input) : 0, weight ? of(Phase::backward_weight) : 0);
+  return std::max(is_input_backward(kind) ? of(Phase::backward_input) : 0,
+                  is_weight_backward(kind) ? of(Phase::backward_weight) : 0);
 }
 
 }  // namespace fem::ir

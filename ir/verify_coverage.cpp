@@ -296,7 +296,7 @@ class CoverageCheck {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Action& a = actions[i];
       if (a.kind == ActionKind::ReduceTiedGrad && first == actions.size()) first = i;
-      const bool adds = a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
+      const bool adds = is_weight_backward(a.kind);
       if (!adds || first == actions.size() || layout_.tied_copies(a.stage) == 0) continue;
       return report_.action(Code::V16, {subject_.index, rank, first},
                             "stands before " + report_.at({subject_.index, rank, i}) +

@@ -150,13 +150,11 @@ class Rendezvous {
     return static_cast<std::size_t>(found - kCrossRankGroups.begin());
   }
 
-  static bool is_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
-
   // Stage level: the stage of another rank whose action on the same microbatch must come first, or -1.
   int producer(const Action& a) const {
     if (!at_stage_level_) return -1;
     if (a.kind == ActionKind::Forward && layout_.receives_input(a.stage)) return layout_.stage(a.stage).prev;
-    if (is_backward(a.kind) && layout_.sends_output(a.stage)) return layout_.stage(a.stage).next;
+    if (is_input_backward(a.kind) && layout_.sends_output(a.stage)) return layout_.stage(a.stage).next;
     return -1;
   }
 
@@ -171,7 +169,7 @@ class Rendezvous {
 
   void finish(const Action& a) {
     const bool forward = a.kind == ActionKind::Forward;
-    if (!forward && !is_backward(a.kind)) return;
+    if (!forward && !is_input_backward(a.kind)) return;
     (forward ? forward_done_ : backward_done_)[index(a.stage, a)] = true;
     const int consumer = forward ? layout_.stage(a.stage).next : layout_.stage(a.stage).prev;
     if (layout_.is_remote(a.stage, consumer)) wake(static_cast<std::size_t>(layout_.stage(consumer).pp));

@@ -11,8 +11,8 @@ namespace {
 // lane, the latest batch that the current one should have waited for is reported.
 class Races {
  public:
-  Races(const Subject& subject, std::size_t rank, const ArenaBlocks& arena, Report& report)
-      : program_(subject.program().ranks[rank]), place_{subject.index, rank, 0}, arena_(arena), report_(report) {}
+  Races(const Subject& subject, std::size_t rank, const RankBlocks& blocks, Report& report)
+      : program_(subject.program().ranks[rank]), place_{subject.index, rank, 0}, all_(blocks), report_(report) {}
 
   void wait(LaneOrder& order, std::size_t action) {
     place_.action = action;
@@ -26,18 +26,18 @@ class Races {
                  const char* may) {
     if (number <= races_[lane_index(lane)].number) return;
     races_[lane_index(lane)] = {number, action, Code::V25,
-                           verb + text(what) + ", which " + other(lane, number) + " " + may + cure(lane, number)};
+                                verb + text(what) + ", which " + other(lane, number) + " " + may + cure(lane, number)};
   }
 
   void overlap(Lane lane, std::uint32_t number, std::size_t block, std::size_t earlier) {
     if (number <= races_[lane_index(lane)].number) return;
     races_[lane_index(lane)] = {number, place_.action, Code::V29,
-                           "puts " + block_text(block) + " over " + block_text(earlier) + ", which " +
-                               other(lane, number) + " may still use" + cure(lane, number)};
+                                "puts " + block_text(block) + " over " + block_text(earlier) + ", which " +
+                                    other(lane, number) + " may still use" + cure(lane, number)};
   }
 
   void taken(std::size_t block, std::size_t earlier) {
-    const std::size_t last = arena_.all.action[arena_.all.blocks[earlier].death];
+    const std::size_t last = all_.action[all_.blocks[earlier].death];
     report_.action(Code::V29, place_,
                    "puts " + block_text(block) + " over " + block_text(earlier) + ", which is used until " +
                        report_.batch_at({place_.program, place_.rank, last}));
@@ -71,7 +71,7 @@ class Races {
   }
   // "saved u3 m2 (bytes 0 to 4095)"
   std::string block_text(std::size_t b) const {
-    const MemoryBlock& block = arena_.all.blocks[b];
+    const MemoryBlock& block = all_.blocks[b];
     const std::int64_t begin = program_.offsets[b].offset;
     return std::string(name(block.kind)) + " u" + std::to_string(block.unit) +
            (block.microbatch < 0 ? "" : " m" + std::to_string(block.microbatch)) + " (bytes " + std::to_string(begin) +
@@ -80,7 +80,7 @@ class Races {
 
   const RankProgram& program_;
   Place place_;  // the current batch
-  const ArenaBlocks& arena_;
+  const RankBlocks& all_;
   Report& report_;
   std::size_t wait_ = 0;
   std::array<std::vector<std::size_t>, kLanes> batches_;  // so far: first actions
@@ -88,19 +88,19 @@ class Races {
 };
 
 // Each block has its offset, at the batch that begins it and inside the arena.
-bool check_offsets(const Subject& subject, std::size_t rank, const ArenaBlocks& arena, Report& report) {
+bool check_offsets(const Subject& subject, std::size_t rank, const RankBlocks& all, Report& report) {
   const RankProgram& program = subject.program().ranks[rank];
-  const std::vector<MemoryBlock>& blocks = arena.all.blocks;
+  const std::vector<MemoryBlock>& blocks = all.blocks;
   const auto fail = [&](std::size_t action, std::string message) {
     report.action(Code::V29, {subject.index, rank, action}, std::move(message));
     return false;
   };
   const auto number_at = [&](std::size_t action) {
     return std::to_string(std::ranges::count_if(
-        blocks, [&](const MemoryBlock& b) { return arena.action_of(b) == action; }));
+        blocks, [&](const MemoryBlock& b) { return all.birth_action(b) == action; }));
   };
   for (std::size_t b = 0; b < std::max(blocks.size(), program.offsets.size()); ++b) {
-    const std::size_t begins = b < blocks.size() ? arena.action_of(blocks[b]) : SIZE_MAX;
+    const std::size_t begins = b < blocks.size() ? all.birth_action(blocks[b]) : SIZE_MAX;
     const std::size_t given = b < program.offsets.size() ? program.offsets[b].action : SIZE_MAX;
     if (begins != given) {
       const std::size_t action = std::min(begins, given);
@@ -125,11 +125,10 @@ void check_races(const Subject& subject, Report& report) {
   for (std::size_t r = 0; r < subject.program().ranks.size(); ++r) {
     const RankProgram& program = subject.program().ranks[r];
     const bool planned = program.arena > 0;
-    ArenaBlocks arena;
-    if (planned) arena.all = memory_blocks(subject.plan, subject.program(), r);
-    const bool placed = planned && check_offsets(subject, r, arena, report);
-    Races races(subject, r, arena, report);
-    LaneConflicts(subject, r, uses, placed ? &arena : nullptr, races).run();
+    const RankBlocks blocks = planned ? memory_blocks(subject.plan, subject.program(), r) : RankBlocks{};
+    const bool placed = planned && check_offsets(subject, r, blocks, report);
+    Races races(subject, r, blocks, report);
+    LaneConflicts(subject, r, uses, placed ? &blocks : nullptr, races).run();
   }
 }
 

@@ -63,7 +63,7 @@ class RankReplicas {
                               "stands after " + report_.at(place(tied - 1)) +
                                   ", which adds the copies of the embedding: their replicas must be added first");
       }
-      const bool adds = a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
+      const bool adds = is_weight_backward(a.kind);
       const std::size_t reduced = adds ? reduced_[layout_.local_index(a.stage)] : 0;
       if (reduced == 0) continue;
       return report_.action(Code::V26, place(reduced - 1),

@@ -25,7 +25,7 @@ class Lifetimes {
   }
 
   ArenaInterval of(const ir::MemoryBlock& block) const {
-    ArenaInterval life{block.birth, block.death, (block.bytes + kAlign - 1) / kAlign * kAlign};
+    ArenaInterval life{block.birth, block.death, ir::aligned(block.bytes)};
     if (block.kind == ir::MemoryKind::Parameters) return life;
     if (lane(block.birth) != ir::Lane::Compute) life.birth = earlier(block.birth);
     if (lane(block.death) != ir::Lane::Compute) life.death = later(block.death);
@@ -33,7 +33,6 @@ class Lifetimes {
   }
 
  private:
-  static constexpr std::int64_t kAlign = ir::kBufferAlignment;
   ir::Lane lane(std::uint32_t tick) const { return rank_.actions[blocks_.action[tick]].lane; }
   std::uint32_t earlier(std::uint32_t tick) const {
     const std::size_t before = compute_before_[tick];
@@ -73,7 +72,7 @@ bool run_arena(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink&) 
       rank.offsets.clear();
       rank.offsets.reserve(blocks.blocks.size());
       for (std::size_t b = 0; b < blocks.blocks.size(); ++b)
-        rank.offsets.push_back({blocks.action[blocks.blocks[b].birth], layout.offsets[b]});
+        rank.offsets.push_back({blocks.birth_action(blocks.blocks[b]), layout.offsets[b]});
     }
     ir::set_fewest_waits(plan, p);
   }

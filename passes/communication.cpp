@@ -107,7 +107,6 @@ class Lowering {
 };
 
 bool is_forward(ActionKind kind) { return kind == ActionKind::Forward; }
-bool is_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
 
 // The half of that kind next to a forward or backward; false where the other stage is absent or on the same rank.
 bool Lowering::half(ActionKind kind, const Action& near, int other_stage, int r, Action& result) const {
@@ -124,14 +123,14 @@ bool Lowering::half(ActionKind kind, const Action& near, int other_stage, int r,
 bool Lowering::receive_of(const Action& action, int r, Action& result) const {
   if (is_forward(action.kind))
     return half(ActionKind::RecvForward, action, stages_[static_cast<std::size_t>(action.stage)].prev, r, result);
-  return is_backward(action.kind) &&
+  return ir::is_input_backward(action.kind) &&
          half(ActionKind::RecvBackward, action, stages_[static_cast<std::size_t>(action.stage)].next, r, result);
 }
 
 bool Lowering::send_of(const Action& action, int r, Action& result) const {
   if (is_forward(action.kind))
     return half(ActionKind::SendForward, action, stages_[static_cast<std::size_t>(action.stage)].next, r, result);
-  return is_backward(action.kind) &&
+  return ir::is_input_backward(action.kind) &&
          half(ActionKind::SendBackward, action, stages_[static_cast<std::size_t>(action.stage)].prev, r, result);
 }
 
@@ -143,7 +142,7 @@ bool Lowering::check() {
   Action receive;
   for (int r = 0; r < static_cast<int>(ranks_.size()); ++r)
     for (const Action& a : actions(r)) {
-      if (!is_forward(a.kind) && !is_backward(a.kind)) continue;
+      if (!is_forward(a.kind) && !ir::is_input_backward(a.kind)) continue;
       if (!has_operands(a))
         return fail("rank " + std::to_string(r) + ": " + ir::action_text({&a, 1}) + " names no stage and microbatch");
       if (receive_of(a, r, receive)) receives_[slot(receive)] = kWanted;

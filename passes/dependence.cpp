@@ -268,12 +268,8 @@ double Builder::crossing_time(int r, std::uint32_t from, const Action& action) c
 
 // The edge from a send to its receive, once both have been seen.
 void Builder::join_message(int r, const Action& half, std::uint32_t at) {
-  const bool backward = half.kind == ActionKind::SendBackward || half.kind == ActionKind::RecvBackward;
   const bool send = ir::is_send(half.kind);
-  const int sender = send ? half.stage : backward ? stage(half.stage).next : stage(half.stage).prev;
-  std::uint32_t& other = halves_[static_cast<std::size_t>(backward) * per_kind_ +
-                                 static_cast<std::size_t>(sender) * static_cast<std::size_t>(program_.microbatches) +
-                                 static_cast<std::size_t>(half.microbatch)];
+  std::uint32_t& other = halves_[ir::message_index(plan_.stages, program_.microbatches, half)];
   if (other == kNone) {
     other = at;
     return;

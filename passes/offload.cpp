@@ -15,11 +15,6 @@ using ir::ActionKind;
 
 constexpr std::size_t kNone = SIZE_MAX;
 
-bool computes(ActionKind kind) {
-  return kind == ActionKind::Forward || kind == ActionKind::Backward || kind == ActionKind::BackwardInput ||
-         kind == ActionKind::BackwardWeight || kind == ActionKind::Recompute;
-}
-
 // One unit and microbatch: where its forward and its first backward stand.
 struct Use {
   std::size_t forward = kNone, backward = kNone;  // backward: with what it recomputes
@@ -68,13 +63,12 @@ class Offload {
     for (std::size_t i = 0; i < actions.size(); ++i) {
       const Action& a = actions[i];
       before_.push_back(computation_.size());
-      if (computes(a.kind)) computation_.push_back(i);
+      if (ir::is_computation(a.kind)) computation_.push_back(i);
       if (a.unit < 0 || a.microbatch < 0 || ir::unit_kind(settings_, a.unit) != ir::UnitKind::block) continue;
       Use& use = uses_[{a.unit, a.microbatch}];
       if (a.kind == ActionKind::Forward) use.forward = i;
       // A recompute of the cheap tensors reads the others.
-      const bool uses = a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardInput ||
-                        a.kind == ActionKind::Recompute;
+      const bool uses = ir::is_input_backward(a.kind) || a.kind == ActionKind::Recompute;
       if (uses && use.backward == kNone) use.backward = i;
       if (a.kind != ActionKind::Free) continue;
       for (std::int16_t block = 0; block < ir::kSavedBlocks; ++block)

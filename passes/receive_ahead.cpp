@@ -17,11 +17,6 @@ bool is_lone_receive(std::span<const Action> actions, std::size_t i) {
          (i == 0 || !actions[i - 1].joined());
 }
 
-bool computes(ActionKind kind) {
-  return kind == ActionKind::Forward || kind == ActionKind::Backward || kind == ActionKind::BackwardInput ||
-         kind == ActionKind::BackwardWeight || kind == ActionKind::Recompute;
-}
-
 // A receive moves up over actions of its own rank's lanes compute, collective and copy, past `distance` computations,
 // and stops at other communication of the pipeline. So the ranks' messages and meetings keep their order, and what
 // could not block before cannot block now. It defines a new value, which nothing before it can use.
@@ -31,7 +26,7 @@ void move_up(std::vector<Action>& actions, std::size_t i, std::int64_t distance)
     const Action& before = actions[to - 1];
     if (ir::is_p2p(before.kind) || before.stage < 0) break;  // messages; reductions over pipeline ranks
     if (before.group == ir::Group::tied || before.group == ir::Group::replica) break;
-    if (computes(before.kind) && distance-- == 0) break;
+    if (ir::is_computation(before.kind) && distance-- == 0) break;
     --to;
   }
   std::rotate(actions.begin() + static_cast<std::ptrdiff_t>(to), actions.begin() + static_cast<std::ptrdiff_t>(i),

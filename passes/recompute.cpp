@@ -20,8 +20,6 @@ enum class Again : std::uint8_t { Nothing, Cheap, Everything };
 
 std::int16_t slot_of(Again again) { return again == Again::Cheap ? 1 : -1; }  // saved block 1 of units.hpp, or all
 
-bool starts_backward(ActionKind kind) { return kind == ActionKind::Backward || kind == ActionKind::BackwardInput; }
-
 // `again` by block of the model.
 std::vector<Action> rewrite(std::span<const Action> actions, const ir::Settings& settings,
                             std::span<const Again> again) {
@@ -29,13 +27,13 @@ std::vector<Action> rewrite(std::span<const Action> actions, const ir::Settings&
   out.reserve(actions.size() + actions.size() / 2);
   for (const Action& a : actions) {
     Again what = Again::Nothing;
-    if (a.unit >= 0 && (a.kind == ActionKind::Forward || starts_backward(a.kind)) &&
+    if (a.unit >= 0 && (a.kind == ActionKind::Forward || ir::is_input_backward(a.kind)) &&
         ir::unit_kind(settings, a.unit) == ir::UnitKind::block) {
       what = again[static_cast<std::size_t>(ir::unit_layer(a.unit))];
     }
     Action other = a;
     other.slot = slot_of(what);
-    if (what != Again::Nothing && starts_backward(a.kind)) {
+    if (what != Again::Nothing && ir::is_input_backward(a.kind)) {
       other.kind = ActionKind::Recompute;
       out.push_back(other);
     }
@@ -50,12 +48,9 @@ std::vector<Action> rewrite(std::span<const Action> actions, const ir::Settings&
 
 std::vector<std::int64_t> blocks_of(const ir::Plan& plan, std::size_t rank) {
   std::vector<std::int64_t> blocks;
-  for (const ir::Stage& stage : plan.stages) {
-    if (static_cast<std::size_t>(stage.pp) != rank) continue;
-    for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
-      if (ir::unit_kind(plan.settings, u) == ir::UnitKind::block) blocks.push_back(ir::unit_layer(u));
-    }
-  }
+  ir::each_unit_of_rank(plan.stages, rank, [&](int unit) {
+    if (ir::unit_kind(plan.settings, unit) == ir::UnitKind::block) blocks.push_back(ir::unit_layer(unit));
+  });
   return blocks;
 }
 

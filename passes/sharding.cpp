@@ -22,8 +22,8 @@ Action on(ActionKind kind, int stage, int unit, ir::Group group = ir::Group::non
 
 constexpr int kWholeStage = -1;
 
-// What the settings say; the verifier refuses what cannot be read.
-std::int64_t bytes(const std::string& text) { return text.empty() ? 0 : ir::parse_bytes(text).value_or(0); }
+// What the settings say, 0 where they say nothing; the verifier refuses what cannot be read.
+std::int64_t bytes(const std::string& text) { return ir::parse_bytes(text).value_or(0); }
 
 }  // namespace
 

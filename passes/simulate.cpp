@@ -14,8 +14,6 @@ namespace {
 
 using ir::Action;
 using ir::ActionKind;
-using simulating::is_backward;
-using simulating::is_busy;
 
 constexpr double kNotYet = -1;
 constexpr std::size_t kAhead = 12;  // actions from the memory that is asked for to its use
@@ -163,10 +161,7 @@ bool Simulator::exchange(int r, std::span<const Action> halves) {
 
 // One half: times the message where the other side has come, else leaves word.
 bool Simulator::meet(int r, const Action& half) {
-  // A message is named by its sender's stage.
-  const bool backward = half.kind == ActionKind::SendBackward || half.kind == ActionKind::RecvBackward;
-  const int sender = ir::is_send(half.kind) ? half.stage : backward ? stage(half.stage).next : stage(half.stage).prev;
-  Event& message = event(backward, sender, half.microbatch);
+  Event& message = event(ir::goes_backward(half.kind), ir::sending_stage(plan_.stages, half), half.microbatch);
   RankState& state = rank(r);
   const bool send = ir::is_send(half.kind);
   if (message.waiter != half.peer || message.peer != r || message.send == send) {
@@ -205,7 +200,7 @@ bool Simulator::compute(int r, std::span<const Action> batch) {
 
 // Asynchronous: whether what the action needs has been made, and the earliest start.
 bool Simulator::ready(int r, const Action& action, double& start) {
-  if (!is_busy(action.kind)) return true;
+  if (!ir::is_computation(action.kind)) return true;
   const ir::Stage& own = stage(action.stage);
   auto from_other_stage = [&](bool backward, int other) {
     if (other < 0) return true;
@@ -216,7 +211,7 @@ bool Simulator::ready(int r, const Action& action, double& start) {
     return needs(r, event(backward, other, action.microbatch), producer, transfer, start);
   };
   if (action.kind == ActionKind::Forward) return from_other_stage(false, own.prev);
-  if (is_backward(action.kind))
+  if (ir::is_input_backward(action.kind))
     return needs(r, event(false, action.stage, action.microbatch), r, 0, start) && from_other_stage(true, own.next);
   if (action.kind == ActionKind::BackwardWeight)
     return needs(r, event(true, action.stage, action.microbatch), r, 0, start);
@@ -234,7 +229,7 @@ bool Simulator::needs(int r, Event& produced, int producer, double transfer, dou
 }
 
 void Simulator::publish(const Action& action, double end) {
-  const bool backward = is_backward(action.kind);
+  const bool backward = ir::is_input_backward(action.kind);
   if (action.kind != ActionKind::Forward && !backward) return;
   Event& made = event(backward, action.stage, action.microbatch);
   made.time = end;

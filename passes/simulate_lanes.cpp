@@ -188,14 +188,9 @@ bool LaneSimulator::exchange(int q, std::span<const Action> halves) {
 
 // One half: times the message where the other side has come, else leaves word.
 bool LaneSimulator::meet(int q, const Action& half) {
-  const ir::Stage& stage = plan_.stages[static_cast<std::size_t>(half.stage)];
-  const bool backward = half.kind == ActionKind::SendBackward || half.kind == ActionKind::RecvBackward;
   const bool send = ir::is_send(half.kind);
-  const int sender = send ? half.stage : backward ? stage.next : stage.prev, r = rank_of(q);
-  Message& message =
-      messages_[(static_cast<std::size_t>(backward) * plan_.stages.size() + static_cast<std::size_t>(sender)) *
-                    static_cast<std::size_t>(program_.microbatches) +
-                static_cast<std::size_t>(half.microbatch)];
+  const int r = rank_of(q);
+  Message& message = messages_[ir::message_index(plan_.stages, program_.microbatches, half)];
   Queue& lane = queue(q);
   const bool there = message.queue != kNobody && rank_of(message.queue) == half.peer && message.peer == r;
   if (!there || message.send == send) {

@@ -45,7 +45,7 @@ bool check_operands(const ir::Plan& plan, const ir::Program& program, ir::Diagno
       if (a.joined() && i + 1 < actions.size() && ir::is_p2p(a.kind) != ir::is_p2p(actions[i + 1].kind)) {
         return fail(a, " is joined with an action of another kind");
       }
-      if (!is_busy(a.kind) && !ir::is_p2p(a.kind)) continue;
+      if (!ir::is_computation(a.kind) && !ir::is_p2p(a.kind)) continue;
       if (!names_what_exists(plan, program, r, a)) {
         return fail(a, " names a stage, microbatch or rank that does not exist");
       }
@@ -55,7 +55,7 @@ bool check_operands(const ir::Plan& plan, const ir::Program& program, ir::Diagno
 }
 
 void SpanCount::count(RankTimes& times, std::span<const Action> batch, ActionTime at, bool forward_only) {
-  if (!is_busy(batch.front().kind)) return;
+  if (!ir::is_computation(batch.front().kind)) return;
   if (!std::exchange(started_, true)) times.first_start = at.start;
   times.last_end = at.end;
   times.busy += at.end - at.start;
@@ -63,7 +63,7 @@ void SpanCount::count(RankTimes& times, std::span<const Action> batch, ActionTim
   times.peak_in_flight = std::max(times.peak_in_flight, in_flight_);
   for (const Action& a : batch) {
     in_flight_ -= forward_only ? a.kind == ActionKind::Forward
-                               : a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight;
+                               : ir::is_weight_backward(a.kind);
   }
 }
 

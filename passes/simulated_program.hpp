@@ -8,16 +8,6 @@
 
 namespace fem::passes::simulating {
 
-inline bool is_backward(ir::ActionKind kind) {
-  return kind == ir::ActionKind::Backward || kind == ir::ActionKind::BackwardInput;
-}
-
-// Counts as busy.
-inline bool is_busy(ir::ActionKind kind) {
-  return kind == ir::ActionKind::Forward || is_backward(kind) || kind == ir::ActionKind::BackwardWeight ||
-         kind == ir::ActionKind::Recompute;
-}
-
 // What a run indexes with. The verifier says it better, but simulate may be given a plan that it has not seen.
 bool check_operands(const ir::Plan& plan, const ir::Program& program, ir::DiagnosticSink& sink);
 

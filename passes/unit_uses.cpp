@@ -19,7 +19,7 @@ UnitUses::UnitUses(const ir::Plan& plan, std::span<const ir::Action> actions) : 
     const ir::Action& a = actions[i];
     if (a.stage < 0 || a.unit < 0) continue;
     const std::size_t now = row(a.stage, a.unit);
-    if (a.kind == ActionKind::Backward || a.kind == ActionKind::BackwardWeight) rows_[now].last_gradient = i;
+    if (ir::is_weight_backward(a.kind)) rows_[now].last_gradient = i;
     if (!ir::info(a.kind).reads.has(ir::ResourceKind::Params)) continue;
     rows_[now].last_use = i;
     rows_[now].gathers += now != before;

@@ -11,16 +11,11 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 
-bool computes(ActionKind kind) {
-  return kind == ActionKind::Forward || kind == ActionKind::Backward || kind == ActionKind::BackwardInput ||
-         kind == ActionKind::BackwardWeight;
-}
-
 std::vector<Action> expand(std::span<const Action> actions, std::span<const ir::Stage> stages) {
   std::vector<Action> out;
   out.reserve(2 * actions.size());
   for (const Action& a : actions) {
-    if (!computes(a.kind)) {
+    if (!ir::is_computation(a.kind)) {
       out.push_back(a);
       continue;
     }
