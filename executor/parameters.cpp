@@ -104,14 +104,14 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
   const bool fp32 = settings.precision.compute == "fp32";
   const at::ScalarType format = compute_type(settings);
   const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
-  const auto windowed = [&](std::optional<Window>& window, at::ScalarType type) {
-    window.emplace(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)), device_);
-    return window->view(0, {unit.elements}, type);
+  const auto in_arena = [&](std::optional<ArenaBuffer>& buffer, at::ScalarType type) {
+    buffer = ArenaBuffer{Window(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)), device_), {}};
+    return buffer->window.view(0, {unit.elements}, type);
   };
   if (zero < 3) {
     unit.compute = zeros(unit.elements, format);
   } else {
-    unit.compute = by_lane_ ? windowed(unit.compute_window, format) : shared(gather_buffer_, unit.elements, format);
+    unit.compute = by_lane_ ? in_arena(unit.compute_buffer, format) : shared(gather_buffer_, unit.elements, format);
   }
   unit.master = fp32 && zero < 3 ? owned(unit.compute) : zeros(unit.owned, at::kFloat);
   unit.gathered = zero < 3;
@@ -122,7 +122,7 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
     unit.grad = zeros(unit.elements, at::kFloat);
     unit.reduced = owned(unit.grad);
   } else {
-    unit.grad = by_lane_ ? windowed(unit.grad_window, at::kFloat) : shared(grad_buffer_, unit.elements, at::kFloat);
+    unit.grad = by_lane_ ? in_arena(unit.grad_buffer, at::kFloat) : shared(grad_buffer_, unit.elements, at::kFloat);
     unit.reduced = zeros(unit.owned, at::kFloat);
   }
   return unit;

@@ -33,6 +33,22 @@ struct OwnedPart {
   at::Tensor master, grad, exp_avg, exp_avg_sq;
 };
 
+// The memory under a tensor that is there for a part of a step only: a block of the arena while it is.
+struct ArenaBuffer {
+  Window window;
+  Block block;
+
+  void take(BlockPool& pool, ir::Lane lane) {
+    if (block) return;
+    block = pool.take(window.bytes(), lane);
+    window.place(block.data());
+  }
+  void give_back() {
+    window.place(nullptr);
+    block.reset();
+  }
+};
+
 // One unit's parameters on this rank. A whole flat buffer holds the parameters in the order of ir/units.def, each at a
 // multiple of kParameterAlignment, the gaps zero, and has `elements` elements. What is owned is the whole of it with
 // parallel.zero 0, else this rank's piece.
@@ -56,9 +72,7 @@ struct UnitParameters {
   bool reduced_before = false;   // in this step: a further reduction adds
   bool owns_all() const { return owned == elements; }
 
-  // At level lane, what does not stay for the whole step lies in a block of the arena while it is there.
-  std::optional<Window> compute_window, grad_window;  // under `compute`, `grad`
-  Block compute_block, grad_block;
+  std::optional<ArenaBuffer> compute_buffer, grad_buffer;  // at level lane, where `compute` and `grad` come and go
 };
 
 struct StageParameters {

@@ -127,36 +127,34 @@ void StageRunner::free_saved(int stage, int m, int unit, Recompute what) {
   if (what == Recompute::everything || own.cheap) blocks.saved_w.reset();
 }
 
-void StageRunner::copy_block(const Block& from, const Block& to, std::int64_t bytes) {
+// Calls move(block, its copy in host memory, bytes) for what the slot names.
+template <class Move>
+void StageRunner::each_saved(int stage, int m, int unit, int slot, Move move) {
+  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
+  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
+  if (slot != 1 && own.saved_b > 0) move(blocks.saved_b, blocks.host_b, own.saved_b);
+  if (slot != 0 && own.saved_w > 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
+}
+
+void StageRunner::move_block(Block& from, Block& to, std::int64_t bytes) {
   if (activations_.pool().holds_data()) std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
+  from.reset();
 }
 
 void StageRunner::offload(int stage, int m, int unit, int slot) {
-  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
-  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
-  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
-    if (bytes == 0) return;
+  each_saved(stage, m, unit, slot, [&](Block& saved, Block& host, std::int64_t bytes) {
     FEM_CHECK(saved && !host, "a saved block is offloaded that is not there");
     host = activations_.host_pool().take(bytes);
-    copy_block(saved, host, bytes);
-    saved.reset();
-  };
-  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
-  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
+    move_block(saved, host, bytes);
+  });
 }
 
 void StageRunner::reload(int stage, int m, int unit, int slot) {
-  const LocalUnit& own = local(stage).units[static_cast<std::size_t>(unit)];
-  UnitBlocks& blocks = activations_.unit(activations_.index(stage, m), static_cast<std::size_t>(unit));
-  const auto move = [&](Block& saved, Block& host, std::int64_t bytes) {
-    if (bytes == 0) return;
+  each_saved(stage, m, unit, slot, [&](Block& saved, Block& host, std::int64_t bytes) {
     FEM_CHECK(host && !saved, "a saved block is reloaded that was not offloaded");
     saved = activations_.pool().take(bytes, ir::Lane::Copy);
-    copy_block(host, saved, bytes);
-    host.reset();
-  };
-  if (slot != 1) move(blocks.saved_b, blocks.host_b, own.saved_b);
-  if (slot != 0) move(blocks.saved_w, blocks.host_w, own.saved_w);
+    move_block(host, saved, bytes);
+  });
 }
 
 void StageRunner::backward(int stage, int m) {

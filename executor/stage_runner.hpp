@@ -78,7 +78,9 @@ class StageRunner {
   };
   Local& local(int stage);
   LocalUnit make_local(const ir::Settings& settings, UnitParameters& parameters, const ParallelContext& context);
-  void copy_block(const Block& from, const Block& to, std::int64_t bytes);
+  template <class Move>
+  void each_saved(int stage, int m, int unit, int slot, Move move);
+  void move_block(Block& from, Block& to, std::int64_t bytes);
   Block take_input(const Local& here, int stage, int m, int unit);
   CallContext context(int m) const;
 

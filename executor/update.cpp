@@ -77,10 +77,7 @@ void Update::each_unit(int s, int unit, Use use) {
 
 void Update::zero_grad(int s, int unit, ir::Lane lane) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    if (mine.grad_window && !mine.grad_block) {
-      mine.grad_block = pool_.take(mine.grad_window->bytes(), lane);
-      mine.grad_window->place(mine.grad_block.data());
-    }
+    if (mine.grad_buffer) mine.grad_buffer->take(pool_, lane);
     clear(mine.grad);
   });
 }
@@ -177,17 +174,12 @@ void Update::keep_reduced(UnitParameters& unit) {
     copy(unit.grad_own, unit.reduced);
   }
   unit.reduced_before = true;
-  if (!unit.grad_window) return;
-  unit.grad_window->place(nullptr);
-  unit.grad_block.reset();
+  if (unit.grad_buffer) unit.grad_buffer->give_back();
 }
 
 void Update::unshard(int s, int unit, ir::Group group, ir::Lane lane) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    if (mine.compute_window && !mine.compute_block) {
-      mine.compute_block = pool_.take(mine.compute_window->bytes(), lane);
-      mine.compute_window->place(mine.compute_block.data());
-    }
+    if (mine.compute_buffer) mine.compute_buffer->take(pool_, lane);
     parameters_.gather(mine, comm_, group);
   });
 }
@@ -195,9 +187,7 @@ void Update::unshard(int s, int unit, ir::Group group, ir::Lane lane) {
 void Update::reshard(int s, int unit) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     parameters_.release(mine);
-    if (!mine.compute_window) return;
-    mine.compute_window->place(nullptr);
-    mine.compute_block.reset();
+    if (mine.compute_buffer) mine.compute_buffer->give_back();
   });
 }
 

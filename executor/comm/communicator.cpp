@@ -43,15 +43,11 @@ float* grow(std::vector<float>& scratch, std::size_t count) {
   return scratch.data();
 }
 
-// Whether contiguous values have to be copied to be sent.
-template <class T>
-constexpr bool kPacks = !std::is_same_v<T, float>;
-
 // `count` values of each of `blocks` blocks that lie `stride` apart, one block behind the other as T: where they lie if
 // that is so already, else packed into `to`.
 template <class T>
 const T* pack(const float* from, std::size_t blocks, std::size_t stride, std::size_t count, T* to) {
-  if constexpr (!kPacks<T>)
+  if constexpr (std::is_same_v<T, float>)
     if (stride == count) return from;
   for (std::size_t j = 0; j < blocks; ++j) copy(from + j * stride, count, to + j * count);
   return to;
