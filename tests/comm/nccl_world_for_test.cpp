@@ -1,9 +1,6 @@
 #include "nccl_world_for_test.hpp"
 
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <barrier>
 #include <exception>
@@ -11,21 +8,10 @@
 
 #include "executor/comm/nccl_entry.hpp"
 #include "tests/comm/fake_nccl/control.hpp"
+#include "tests/comm/free_port.hpp"
 
 namespace fem::exec::test {
 namespace {
-
-int free_port() {
-  const int handle = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(handle, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(handle, reinterpret_cast<sockaddr*>(&address), &size);
-  close(handle);
-  return ntohs(address.sin_port);
-}
 
 class Blocking final : public Communicator {
  public:

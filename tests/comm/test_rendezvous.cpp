@@ -1,8 +1,5 @@
 // The store that GPU runs meet at, with threads as ranks and no GPU.
 #include <gmock/gmock.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <barrier>
 #include <thread>
@@ -11,23 +8,13 @@
 
 #include "executor/comm/nccl_rendezvous.hpp"
 #include "executor/error.hpp"
+#include "tests/comm/free_port.hpp"
 
 namespace fem::exec {
 namespace {
 
+using test::free_port;
 using testing::HasSubstr;
-
-int free_port() {
-  const int handle = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(handle, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(handle, reinterpret_cast<sockaddr*>(&address), &size);
-  close(handle);
-  return ntohs(address.sin_port);
-}
 
 LaunchEnvironment launch(int rank, int world_size, int port) {
   LaunchEnvironment launch;

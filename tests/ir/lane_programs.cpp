@@ -177,6 +177,8 @@ void set_labels(RankProgram& rank) {
   }
 }
 
+std::vector<std::vector<bool>> finished_before(const RankProgram& rank) { return order(rank, batches(rank)); }
+
 Plan lane_plan(Plan plan) {
   plan.level = Level::Lane;
   for (Program& program : plan.programs) {

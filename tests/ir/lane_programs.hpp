@@ -14,6 +14,9 @@ namespace fem::ir::testing {
 // Gives the labels that the waits ask for, and no others.
 void set_labels(RankProgram& rank);
 
+// [b][a], batches in program order: a has finished when b starts. Quadratic.
+std::vector<std::vector<bool>> finished_before(const RankProgram& rank);
+
 // The plan at the lane level: every action on its row's lane, with waits that order all conflicts.
 Plan lane_plan(Plan communication_plan);
 

@@ -14,6 +14,7 @@
 #include "orders.hpp"
 #include "passes/arena_layout.hpp"
 #include "passes/manager.hpp"
+#include "tests/ir/lane_programs.hpp"
 
 namespace fem {
 namespace {
@@ -82,17 +83,6 @@ std::vector<Case> cases() {
   return all;
 }
 
-void set_labels(ir::RankProgram& rank) {
-  std::array<std::uint32_t, ir::kLanes> count{};
-  for (std::size_t i = 0; i < rank.actions.size(); i += ir::batch_size(rank.actions, i)) {
-    const Lane lane = rank.actions[i].lane;
-    const std::uint32_t number = ++count[ir::lane_index(lane)];
-    const bool awaited = std::ranges::any_of(
-        rank.waits, [&](const ir::Wait& wait) { return wait.lane == lane && wait.count == number; });
-    rank.actions[i].label = awaited ? number : 0;
-  }
-}
-
 // No wait can be left out: the verifier names each one that is missing, as a race over a resource or over bytes.
 TEST(Lanes, EveryWaitIsNeededAndNamed) {
   int waits = 0, over_bytes = 0;
@@ -103,7 +93,7 @@ TEST(Lanes, EveryWaitIsNeededAndNamed) {
         ir::RankProgram& rank = changed.programs[0].ranks[r];
         const ir::Wait wait = rank.waits[w];
         rank.waits.erase(rank.waits.begin() + static_cast<std::ptrdiff_t>(w));
-        set_labels(rank);
+        ir::testing::set_labels(rank);
         ir::DiagnosticSink sink;
         ASSERT_FALSE(ir::verify(changed, sink)) << c.name << " wait " << w << " of rank " << r;
         for (const ir::Diagnostic& d : sink.all()) {
@@ -120,30 +110,6 @@ TEST(Lanes, EveryWaitIsNeededAndNamed) {
   EXPECT_GT(over_bytes, 20);
 }
 
-// Which batches have finished when another one starts, by following waits and lanes from batch to batch. Quadratic, and
-// without the verifier's clocks.
-std::vector<std::vector<bool>> finished_before(const ir::RankProgram& rank, std::vector<std::size_t>& batches) {
-  std::array<std::vector<std::size_t>, ir::kLanes> lanes;
-  std::vector<std::vector<bool>> before;
-  for (std::size_t i = 0; i < rank.actions.size(); i += ir::batch_size(rank.actions, i)) {
-    const std::size_t b = batches.size();
-    std::vector<std::size_t>& lane = lanes[ir::lane_index(rank.actions[i].lane)];
-    std::vector<bool> mine(rank.actions.size());
-    const auto after = [&](std::size_t other) {
-      for (std::size_t k = 0; k < b; ++k) mine[k] = mine[k] || before[other][k];
-      mine[other] = true;
-    };
-    if (!lane.empty()) after(lane.back());
-    for (const ir::Wait& wait : rank.waits) {
-      if (wait.action == i) after(lanes[ir::lane_index(wait.lane)][wait.count - 1]);
-    }
-    lane.push_back(b);
-    batches.push_back(i);
-    before.push_back(std::move(mine));
-  }
-  return before;
-}
-
 // All pairs of blocks with a common byte: one is dead, to the last lane, before the other begins.
 TEST(Arena, BlocksShareBytesOnlyWhereTheWaitsOrderThem) {
   std::size_t shared = 0;
@@ -151,8 +117,9 @@ TEST(Arena, BlocksShareBytesOnlyWhereTheWaitsOrderThem) {
     const ir::Program& program = c.plan.programs[0];
     for (std::size_t r = 0; r < program.ranks.size(); ++r) {
       const ir::RankProgram& rank = program.ranks[r];
+      const auto before = ir::testing::finished_before(rank);
       std::vector<std::size_t> batches;
-      const auto before = finished_before(rank, batches);
+      for (std::size_t i = 0; i < rank.actions.size(); i += ir::batch_size(rank.actions, i)) batches.push_back(i);
       std::array<std::vector<std::size_t>, ir::kLanes> lanes;
       for (std::size_t b = 0; b < batches.size(); ++b)
         lanes[ir::lane_index(rank.actions[batches[b]].lane)].push_back(b);
@@ -162,7 +129,7 @@ TEST(Arena, BlocksShareBytesOnlyWhereTheWaitsOrderThem) {
         const std::int64_t begin = rank.offsets[later].offset, end = begin + all.blocks[later].bytes;
         EXPECT_LE(end, rank.arena);
         const auto birth = static_cast<std::size_t>(
-            std::ranges::find(batches, all.action[all.blocks[later].birth]) - batches.begin());
+            std::ranges::find(batches, all.birth_action(all.blocks[later])) - batches.begin());
         for (std::size_t earlier = 0; earlier < later; ++earlier) {
           const std::int64_t from = rank.offsets[earlier].offset;
           if (from >= end || from + all.blocks[earlier].bytes <= begin) continue;
@@ -209,7 +176,7 @@ TEST(Arena, VerifierRefusesWrongOffsets) {
   unit.level = ir::Level::Unit;
   for (ir::RankProgram& rank : unit.programs[0].ranks) {
     rank.waits.clear();
-    set_labels(rank);
+    ir::testing::set_labels(rank);
   }
   ir::DiagnosticSink sink;
   EXPECT_FALSE(ir::verify(unit, sink));
