@@ -100,7 +100,6 @@ class Memory : public ::testing::TestWithParam<std::tuple<std::int64_t, const ch
     shape.compute = std::get<1>(GetParam());
     return shape;
   }
-  bool fp32() const { return shape().compute == std::string_view("fp32"); }
 };
 
 // The most that recording a phase takes, in one arithmetic or the other, is the declared figure to the byte.
