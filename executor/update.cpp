@@ -135,13 +135,17 @@ void Update::sum_tied(const at::Tensor& sum) {
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    if (bf16_) {
-      comm_.all_reduce_sum_bf16(group, values(mine.grad));
-    } else {
-      comm_.all_reduce_sum(group, values(mine.grad));
-    }
+    sum_replicas(group, mine.grad);
     keep_reduced(mine);
   });
+}
+
+void Update::sum_replicas(ir::Group group, const at::Tensor& gradients) {
+  if (bf16_) {
+    comm_.all_reduce_sum_bf16(group, values(gradients));
+  } else {
+    comm_.all_reduce_sum(group, values(gradients));
+  }
 }
 
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
@@ -157,13 +161,7 @@ void Update::reduce_scatter(int s, int unit, ir::Group group) {
 }
 
 void Update::all_reduce_shard(int s, int unit, ir::Group group) {
-  each_unit(s, unit, [&](UnitParameters& mine) {
-    if (bf16_) {
-      comm_.all_reduce_sum_bf16(group, values(mine.reduced));
-    } else {
-      comm_.all_reduce_sum(group, values(mine.reduced));
-    }
-  });
+  each_unit(s, unit, [&](UnitParameters& mine) { sum_replicas(group, mine.reduced); });
 }
 
 void Update::keep_reduced(UnitParameters& unit) {

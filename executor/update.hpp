@@ -65,6 +65,7 @@ class Update {
   void sum_tied(const at::Tensor& sum);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
+  void sum_replicas(ir::Group group, const at::Tensor& gradients);
   void keep_reduced(UnitParameters& unit);
 
   const ir::Plan& plan_;
