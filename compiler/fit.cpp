@@ -62,6 +62,7 @@ class FitSearch {
     ir::DiagnosticSink own;
     const auto pipeline = passes::parse_pipeline(ir::SourceText("passes", passes::default_pipeline(all)), own);
     on_lanes_ = pipeline && !pipeline->calls.empty() && pipeline->calls.back().pass->out == ir::Level::Lane;
+    apart_ = on_lanes_ || ir::offloads_optimizer(settings_);
   }
 
   std::optional<FitReport> run(ir::DiagnosticSink& sink) {
@@ -115,7 +116,9 @@ class FitSearch {
   const FitRequest& request_;
   std::int64_t limit_;
   std::string least_ = "full";  // of FitLayout::held: what `fit` holds at least
-  bool on_lanes_ = false;       // plans have lanes: what a rank holds depends on what runs side by side
+  bool on_lanes_ = false;       // plans have lanes
+  // What blocks a rank holds depends on the ZeRO stage: on what runs side by side, on moments from host memory.
+  bool apart_ = false;
   FitMisses misses_;
   FitLayouts layouts_;
   std::vector<Candidate> candidates_;
@@ -189,7 +192,7 @@ bool FitSearch::too_slow(const Candidate& candidate) {
 // From what other candidates of the layout have told; and whether `fit` would recompute nothing.
 bool FitSearch::too_large(const Candidate& candidate, FitLayout& layout) {
   const std::string& recompute = candidate.choice.recompute;
-  if (on_lanes_) return false;
+  if (apart_) return false;
   if (recompute == "fit") {
     const auto whole = known_peak(candidate, layout, "none"), least = known_peak(candidate, layout, least_);
     if (tries("none") && whole && whole->bytes <= limit_) {
@@ -214,12 +217,12 @@ std::optional<Held> FitSearch::known_peak(const Candidate& candidate, FitLayout&
                                           const std::string& recompute) {
   FitChoice choice = candidate.choice;
   choice.recompute = recompute == kEverything ? "full" : recompute;
-  if (on_lanes_ || !layout.held.contains(recompute)) {
+  if (apart_ || !layout.held.contains(recompute)) {
     ir::DiagnosticSink own;
     const auto plan = lower(choice, layout, own, recompute == kEverything);
     if (!plan) return std::nullopt;
     const Held peak = measure(*plan, &layout, recompute);
-    if (on_lanes_) return peak;
+    if (apart_) return peak;
   }
   const ir::Plan stages = stages_of(choice, layout);
   Held most;
@@ -338,7 +341,7 @@ void FitSearch::find_smallest() {
     const std::string recompute = candidate->choice.recompute == "fit" ? least_ : candidate->choice.recompute;
     layouts_.plan(layout);
     if (layout.state != FitLayout::State::Planned) continue;
-    if ((on_lanes_ || !layout.held.contains(recompute)) && ++plans > kMost) return;
+    if ((apart_ || !layout.held.contains(recompute)) && ++plans > kMost) return;
     const auto peak = known_peak(*candidate, layout, recompute);
     if (!peak || (report_.smallest && report_.smallest->bytes <= peak->bytes)) continue;
     report_.smallest = FitPeak{peak->bytes, peak->rank, candidate->choice};

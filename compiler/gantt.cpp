@@ -22,44 +22,13 @@ struct Row {
   std::vector<Bar> bars;
 };
 
-// '\0' for actions that are never shown.
-char kind_letter(ir::ActionKind kind) {
-  switch (kind) {
-    case ir::ActionKind::Forward: return 'F';
-    case ir::ActionKind::Backward: return 'B';
-    case ir::ActionKind::BackwardInput: return 'I';
-    case ir::ActionKind::BackwardWeight: return 'W';
-    case ir::ActionKind::Recompute: return 'R';
-    case ir::ActionKind::SendForward:
-    case ir::ActionKind::SendBackward: return 's';
-    case ir::ActionKind::RecvForward:
-    case ir::ActionKind::RecvBackward: return 'r';
-    case ir::ActionKind::Unshard: return 'G';
-    case ir::ActionKind::ReduceLoss:
-    case ir::ActionKind::ReduceReplicaGrad:
-    case ir::ActionKind::ReduceTiedGrad:
-    case ir::ActionKind::AllReduce:
-    case ir::ActionKind::ReduceScatter:
-    case ir::ActionKind::AllReduceShard:
-    case ir::ActionKind::GradNorm: return 'A';
-    case ir::ActionKind::Offload: return 'O';
-    case ir::ActionKind::Reload: return 'L';
-    case ir::ActionKind::ZeroGrad:
-    case ir::ActionKind::ClipGrad:
-    case ir::ActionKind::OptimizerStep: return 'U';
-    case ir::ActionKind::Reshard:
-    case ir::ActionKind::Free: return '\0';
-  }
-  return '\0';
-}
-
 // What a row without lanes shows: the schedule.
 bool of_schedule(char letter) { return std::string_view("FBIWR").find(letter) != std::string_view::npos; }
 
 // "2F0", "sF1" where it is a message, "Gu3" of a unit.
 std::string label(const ir::Action& action, bool stages) {
   std::string text = stages && action.stage >= 0 ? fmt::format("{}", action.stage) : "";
-  text += kind_letter(action.kind);
+  text += ir::info(action.kind).letter;
   if (ir::is_p2p(action.kind)) {
     text += action.kind == ir::ActionKind::SendForward || action.kind == ir::ActionKind::RecvForward ? 'F' : 'B';
   }
@@ -75,7 +44,7 @@ std::vector<Bar> bars_of(const ir::RankProgram& rank, const std::vector<passes::
   for (std::size_t i = 0, size = 0; i < rank.actions.size(); i += size) {
     size = ir::batch_size(rank.actions, i);
     const ir::Action& action = rank.actions[i];
-    const char letter = kind_letter(action.kind);
+    const char letter = ir::info(action.kind).letter;
     if (letter == '\0' || (lane ? action.lane != *lane : !of_schedule(letter))) continue;
     Bar bar{std::llround(times[i].start), std::llround(times[i].end), label(action, stages), letter};
     for (std::size_t k = 1; k < size; ++k) {

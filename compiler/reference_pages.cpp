@@ -28,50 +28,10 @@ std::string cell(std::string_view text) {
   return result;
 }
 
-std::string_view name(ir::ResourceKind kind) {
-  switch (kind) {
-    case ir::ResourceKind::Input:
-      return "input";
-    case ir::ResourceKind::Output:
-      return "output";
-    case ir::ResourceKind::GradOutput:
-      return "grad_output";
-    case ir::ResourceKind::GradInput:
-      return "grad_input";
-    case ir::ResourceKind::Saved:
-      return "saved";
-    case ir::ResourceKind::SavedRest:
-      return "saved_rest";
-    case ir::ResourceKind::SavedInput:
-      return "saved_input";
-    case ir::ResourceKind::WeightWork:
-      return "weight_work";
-    case ir::ResourceKind::HostCopy:
-      return "host_copy";
-    case ir::ResourceKind::Params:
-      return "params";
-    case ir::ResourceKind::Shard:
-      return "shard";
-    case ir::ResourceKind::Grads:
-      return "grads";
-    case ir::ResourceKind::ReducedGrads:
-      return "reduced_grads";
-    case ir::ResourceKind::Optimizer:
-      return "optimizer";
-    case ir::ResourceKind::Loss:
-      return "loss";
-    case ir::ResourceKind::Metrics:
-      return "metrics";
-    case ir::ResourceKind::Norm:
-      return "norm";
-  }
-  return "";
-}
-
 std::string resources(const ir::ResourceSet& set) {
   std::vector<std::string_view> names;
   for (int kind = 0; kind < ir::kResourceKinds; ++kind) {
-    if (set.has(static_cast<ir::ResourceKind>(kind))) names.push_back(name(static_cast<ir::ResourceKind>(kind)));
+    if (set.has(static_cast<ir::ResourceKind>(kind))) names.push_back(ir::name(static_cast<ir::ResourceKind>(kind)));
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -97,11 +57,14 @@ std::string actions_page() {
       "together (`SendForwardRecvBackward`), or the overlapped pair `ForwardBackward`. Operands in brackets may be\n"
       "left out: the line then stands for all units of the stage. Reads, writes and kills name resources of the same\n"
       "stage and microbatch; what an action kills has its last use there.\n\n"
-      "| action | operands | lane | reads | writes | kills | what it does |\n|---|---|---|---|---|---|---|\n";
+      "| action | operands | from level | lane | in timelines | reads | writes | kills | what it does |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
   for (int kind = 0; kind < ir::kActionKinds; ++kind) {
     const ir::ActionInfo& row = ir::info(static_cast<ir::ActionKind>(kind));
-    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} |\n", row.name, operands(row), ir::name(row.lane),
-                        resources(row.reads), resources(row.writes), resources(row.kills), cell(row.doc));
+    const std::string letter = row.letter ? std::string(1, row.letter) : "";
+    text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.name, operands(row),
+                        ir::name(row.level), ir::name(row.lane), letter, resources(row.reads), resources(row.writes),
+                        resources(row.kills), cell(row.doc));
   }
   text += "\n## Groups\n\n| group | ranks |\n|---|---|\n";
   for (int group = 0; group < ir::kGroups; ++group) {

@@ -43,34 +43,9 @@ std::int64_t now() {
 }
 
 bool executed(const ir::Action& action) {
-  switch (action.kind) {
-    // Block 0 is restored together with block 1 only.
-    case ir::ActionKind::Recompute:
-    case ir::ActionKind::Free: return action.slot != 0;
-    case ir::ActionKind::Forward:
-    case ir::ActionKind::Backward:
-    case ir::ActionKind::BackwardInput:
-    case ir::ActionKind::BackwardWeight:
-    case ir::ActionKind::Offload:
-    case ir::ActionKind::Reload:
-    case ir::ActionKind::Unshard:
-    case ir::ActionKind::Reshard:
-    case ir::ActionKind::ReduceScatter:
-    case ir::ActionKind::AllReduceShard:
-    case ir::ActionKind::RecvForward:
-    case ir::ActionKind::SendForward:
-    case ir::ActionKind::RecvBackward:
-    case ir::ActionKind::SendBackward:
-    case ir::ActionKind::ZeroGrad:
-    case ir::ActionKind::ReduceLoss:
-    case ir::ActionKind::ReduceReplicaGrad:
-    case ir::ActionKind::ReduceTiedGrad:
-    case ir::ActionKind::AllReduce:
-    case ir::ActionKind::GradNorm:
-    case ir::ActionKind::ClipGrad:
-    case ir::ActionKind::OptimizerStep: return true;
-  }
-  return false;
+  // Block 0 is restored together with block 1 only.
+  const bool drops = action.kind == ir::ActionKind::Recompute || action.kind == ir::ActionKind::Free;
+  return !drops || action.slot != 0;
 }
 
 }  // namespace
@@ -131,6 +106,7 @@ StepResult Interpreter::run(const ir::Program& program, const StepInput& input) 
                            describe(static_cast<std::uint32_t>(run.actions.size())), topology_.place(comm_.rank()));
   } catch (...) {
     activations_.clear();
+    update_.abandon();
     throw;
   }
   progress_.leave();
@@ -244,7 +220,9 @@ void Interpreter::execute(Run& run, const ir::Action& action) {
     case ir::ActionKind::ClipGrad:
       if (result.finite) update_.clip(s, result.grad_norm, result.metrics.tokens);
       return;
-    case ir::ActionKind::OptimizerStep: return update_.optimizer_step(s, run.input.lr, run.input.update);
+    case ir::ActionKind::OptimizerStep: return update_.optimizer_step(s, u, run.input.lr, run.input.update);
+    case ir::ActionKind::ReloadOptimizer: return update_.reload_optimizer(s, u, action.lane);
+    case ir::ActionKind::OffloadOptimizer: return update_.offload_optimizer(s, u);
     case ir::ActionKind::RecvForward:
     case ir::ActionKind::SendForward:
     case ir::ActionKind::RecvBackward:

@@ -23,12 +23,13 @@ RankMemory measure(const Parameters& parameters, const BlockPool& pool, const Bl
       add(memory.masters, unit.master);
       add(memory.gradients, unit.grad);
       add(memory.gradients, unit.reduced);
-      add(memory.optimizer, unit.exp_avg);
-      add(memory.optimizer, unit.exp_avg_sq);
+      std::int64_t& moments = unit.moments_buffer ? memory.host : memory.optimizer;
+      add(moments, unit.exp_avg);
+      add(moments, unit.exp_avg_sq);
     }
   memory.workspace = pool.workspace_bytes();
   memory.blocks = pool.allocated() - memory.workspace;
-  memory.host = host.allocated();
+  memory.host += host.allocated();
   memory.communicator = static_cast<std::int64_t>(comm.scratch_bytes());
   memory.allocator_peak = counter.peak.load();
   return memory;

@@ -20,7 +20,7 @@ struct RankMemory {
   std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;  // see Parameters
   std::int64_t blocks = 0, workspace = 0;                                  // of activations: see BlockPool
   std::int64_t communicator = 0;                                           // scratch of sums
-  std::int64_t host = 0;                                                   // copies of offloaded blocks
+  std::int64_t host = 0;                                                   // what is offloaded
   std::int64_t allocator_peak = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "executor/units/init.hpp"
 #include "executor/units/memory.hpp"
 #include "executor/weights/model_weights.hpp"
+#include "ir/memory_blocks.hpp"
 
 namespace fem::exec {
 namespace {
@@ -74,17 +75,24 @@ Parameters::Parameters(const ir::Plan& plan, int pp, ReplicaPlace replica, c10::
         unit.exp_avgs = parameter_views(unit.exp_avg, unit.kind, dims);
         unit.exp_avg_sqs = parameter_views(unit.exp_avg_sq, unit.kind, dims);
       }
+      const bool moves = unit.moments_buffer.has_value();
+      const at::Tensor exp_avg = moves ? unit.moments.narrow(0, 0, unit.owned) : unit.exp_avg;
+      const at::Tensor exp_avg_sq = moves ? unit.moments.narrow(0, unit.owned, unit.owned) : unit.exp_avg_sq;
       each_part(unit.kind, dims, unit.owned_begin, unit.owned_begin + unit.owned,
                 [&](std::int64_t param, std::int64_t offset, std::int64_t at, std::int64_t n) {
                   const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, at - unit.owned_begin, n); };
-                  unit.parts.push_back({param, offset, part(unit.master), part(unit.reduced), part(unit.exp_avg),
-                                        part(unit.exp_avg_sq)});
+                  unit.parts.push_back({param, offset, part(unit.master), part(unit.reduced), part(exp_avg),
+                                        part(exp_avg_sq)});
                 });
     }
 }
 
 at::Tensor Parameters::zeros(std::int64_t elements, at::ScalarType type) const {
   return at::zeros({elements}, at::TensorOptions(type).device(device_));
+}
+
+at::Tensor Parameters::host_zeros(std::int64_t elements) const {
+  return at::zeros({elements}, at::TensorOptions(at::kFloat).device(device_.is_meta() ? device_ : at::kCPU));
 }
 
 // Of a buffer that units share: it grows to the largest of them.
@@ -104,25 +112,29 @@ UnitParameters Parameters::make_unit(const ir::Settings& settings, std::int64_t 
   const bool fp32 = settings.precision.compute == "fp32";
   const at::ScalarType format = compute_type(settings);
   const auto owned = [&](const at::Tensor& whole) { return whole.narrow(0, unit.owned_begin, unit.owned); };
-  const auto in_arena = [&](std::optional<ArenaBuffer>& buffer, at::ScalarType type) {
-    buffer = ArenaBuffer{Window(unit.elements * static_cast<std::int64_t>(c10::elementSize(type)), device_), {}};
-    return buffer->window.view(0, {unit.elements}, type);
+  const auto in_arena = [&](std::optional<ArenaBuffer>& buffer, at::ScalarType type, std::int64_t elements) {
+    buffer = ArenaBuffer{Window(elements * static_cast<std::int64_t>(c10::elementSize(type)), device_), {}};
+    return buffer->window.view(0, {elements}, type);
   };
   if (zero < 3) {
     unit.compute = zeros(unit.elements, format);
   } else {
-    unit.compute = by_lane_ ? in_arena(unit.compute_buffer, format) : shared(gather_buffer_, unit.elements, format);
+    unit.compute = by_lane_ ? in_arena(unit.compute_buffer, format, unit.elements)
+                            : shared(gather_buffer_, unit.elements, format);
   }
   unit.master = fp32 && zero < 3 ? owned(unit.compute) : zeros(unit.owned, at::kFloat);
   unit.gathered = zero < 3;
-  unit.exp_avg = zeros(unit.owned, at::kFloat);
-  unit.exp_avg_sq = zeros(unit.owned, at::kFloat);
+  const bool moves = ir::offloads_optimizer(settings);
+  unit.exp_avg = moves ? host_zeros(unit.owned) : zeros(unit.owned, at::kFloat);
+  unit.exp_avg_sq = moves ? host_zeros(unit.owned) : zeros(unit.owned, at::kFloat);
+  if (moves) unit.moments = in_arena(unit.moments_buffer, at::kFloat, 2 * unit.owned);
   unit.reduced_in_place = ir::reduced_once(settings, unit.kind);
   if (unit.reduced_in_place) {
     unit.grad = zeros(unit.elements, at::kFloat);
     unit.reduced = owned(unit.grad);
   } else {
-    unit.grad = by_lane_ ? in_arena(unit.grad_buffer, at::kFloat) : shared(grad_buffer_, unit.elements, at::kFloat);
+    unit.grad = by_lane_ ? in_arena(unit.grad_buffer, at::kFloat, unit.elements)
+                         : shared(grad_buffer_, unit.elements, at::kFloat);
     unit.reduced = zeros(unit.owned, at::kFloat);
   }
   return unit;

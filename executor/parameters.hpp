@@ -30,7 +30,7 @@ struct ReplicaPlace {
 // What this rank owns of one parameter: the part inside its piece. Views [elements].
 struct OwnedPart {
   std::int64_t param = 0, offset = 0;  // index in ir/units.def; first element inside the parameter
-  at::Tensor master, grad, exp_avg, exp_avg_sq;
+  at::Tensor master, grad, exp_avg, exp_avg_sq;  // as the update uses them
 };
 
 // The memory under a tensor that is there for a part of a step only: a block of the arena while it is.
@@ -60,7 +60,9 @@ struct UnitParameters {
   at::Tensor compute;  // whole, in the compute format. In fp32 the owned part is the master's memory, but for zero 3
   at::Tensor compute_own, grad_own;  // the owned parts of `compute` and `grad`, views
   at::Tensor grad;     // whole, fp32: accumulators of the plain sum of token losses
-  at::Tensor master, exp_avg, exp_avg_sq;  // owned, fp32: master copy and moments of AdamW
+  at::Tensor master, exp_avg, exp_avg_sq;  // owned, fp32: master copy and moments of AdamW; with memory.offload of the
+                                           // optimizer, moments in host memory
+  at::Tensor moments;  // both, one behind the other, for the update: in the arena while they are there; or undefined
   at::Tensor reduced;  // owned, fp32: gradients summed over the replicas; `grad`'s memory where reduced once a step
 
   std::vector<at::Tensor> params, grads;                 // views of the whole, of the parameters' shapes
@@ -72,7 +74,8 @@ struct UnitParameters {
   bool reduced_before = false;   // in this step: a further reduction adds
   bool owns_all() const { return owned == elements; }
 
-  std::optional<ArenaBuffer> compute_buffer, grad_buffer;  // at level lane, where `compute` and `grad` come and go
+  // At level lane, where `compute` and `grad` come and go; with memory.offload of the optimizer.
+  std::optional<ArenaBuffer> compute_buffer, grad_buffer, moments_buffer;
 };
 
 struct StageParameters {
@@ -122,6 +125,7 @@ class Parameters {
 
  private:
   at::Tensor zeros(std::int64_t elements, at::ScalarType type) const;
+  at::Tensor host_zeros(std::int64_t elements) const;  // fp32
   UnitParameters make_unit(const ir::Settings& settings, std::int64_t unit);
   at::Tensor shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type);
 

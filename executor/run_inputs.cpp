@@ -6,6 +6,7 @@
 
 #include "executor/error.hpp"
 #include "executor/interpreter.hpp"
+#include "ir/memory_blocks.hpp"
 
 namespace fem::exec {
 namespace {
@@ -56,6 +57,10 @@ void check_plan(const ir::Plan& plan) {
   if (plan.level == ir::Level::Stage)
     throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
                          ": it has no communication yet; run its passes with femc");
+  if (plan.level < ir::Level::Unit && ir::offloads_optimizer(plan.settings))
+    throw ExecutionError("the plan is at level " + std::string(ir::name(plan.level)) +
+                         ": memory.offload=" + plan.settings.memory.offload + " needs a plan of level unit; its passes "
+                         "must contain 'units'");
   if (!plan.find("train")) throw ExecutionError("the plan has no program 'train'");
   if (plan.level == ir::Level::Lane) {
     for (const ir::Program& program : plan.programs)

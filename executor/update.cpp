@@ -69,6 +69,13 @@ void Update::begin_step(double loss_scale) {
     for (UnitParameters& unit : mine.units) unit.reduced_before = false;
 }
 
+void Update::abandon() {
+  for (StageParameters& mine : parameters_.stages())
+    for (UnitParameters& unit : mine.units)
+      for (std::optional<ArenaBuffer>* buffer : {&unit.compute_buffer, &unit.grad_buffer, &unit.moments_buffer})
+        if (*buffer) (*buffer)->give_back();
+}
+
 template <class Use>
 void Update::each_unit(int s, int unit, Use use) {
   for (UnitParameters& mine : stage(s).units)
@@ -204,11 +211,36 @@ void Update::clip(int s, double norm, std::int64_t tokens) {
     });
 }
 
-void Update::optimizer_step(int s, double lr, std::int64_t update) {
+void Update::optimizer_step(int s, int unit, double lr, std::int64_t update) {
   AdamW* optimizer = optimizers_[static_cast<std::size_t>(s)].get();
   FEM_CHECK(optimizer != nullptr, "stage " + std::to_string(s) + " is not on this rank");
-  optimizer->step(lr, update);
-  each_unit(s, -1, [&](UnitParameters& mine) { parameters_.outdate(mine); });
+  optimizer->step(lr, update, unit);
+  each_unit(s, unit, [&](UnitParameters& mine) { parameters_.outdate(mine); });
+}
+
+void Update::reload_optimizer(int s, int unit, ir::Lane lane) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    FEM_CHECK(mine.moments_buffer && !mine.moments_buffer->block, "moments are reloaded that were not offloaded");
+    mine.moments_buffer->take(pool_, lane);
+    over_memory(mine.moments, [&] {
+      const std::span<float> both = values(mine.moments);
+      std::ranges::copy(values(mine.exp_avg), both.begin());
+      std::ranges::copy(values(mine.exp_avg_sq), both.begin() + mine.owned);
+    });
+  });
+}
+
+void Update::offload_optimizer(int s, int unit) {
+  each_unit(s, unit, [&](UnitParameters& mine) {
+    FEM_CHECK(mine.moments_buffer && mine.moments_buffer->block, "moments are offloaded that are not there");
+    over_memory(mine.moments, [&] {
+      const std::span<const float> both = values(mine.moments);
+      const auto owned = static_cast<std::size_t>(mine.owned);
+      std::ranges::copy(both.first(owned), values(mine.exp_avg).begin());
+      std::ranges::copy(both.subspan(owned), values(mine.exp_avg_sq).begin());
+    });
+    mine.moments_buffer->give_back();
+  });
 }
 
 }  // namespace fem::exec

@@ -23,6 +23,8 @@ class Update {
 
   // `loss_scale`: the power of two by which the gradients are to be divided; GradNorm and ClipGrad do.
   void begin_step(double loss_scale = 1);
+  // After an error: what was taken from the pool goes back to it.
+  void abandon();
 
   // ZeroGrad; unit < 0, here and below: of the whole stage. Where the gradients do not stay, they take a block.
   void zero_grad(int stage, int unit, ir::Lane lane);
@@ -57,7 +59,11 @@ class Update {
   void clip(int stage, double norm, std::int64_t tokens);
 
   // OptimizerStep; `update` counts from 1.
-  void optimizer_step(int stage, double lr, std::int64_t update);
+  void optimizer_step(int stage, int unit, double lr, std::int64_t update);
+
+  // ReloadOptimizer and OffloadOptimizer.
+  void reload_optimizer(int stage, int unit, ir::Lane lane);
+  void offload_optimizer(int stage, int unit);
 
  private:
   StageParameters& stage(int stage);

@@ -20,6 +20,14 @@ inline constexpr int kActionKinds = 0
 #include "ir/actions.def"
     ;
 
+// How far a program has been lowered. Each level keeps the invariants of those before it.
+enum class Level : std::uint8_t {
+  Stage,          // what the schedule says, and the optimizer's part
+  Communication,  // sends and receives are in place
+  Unit,           // gathers, recompute and frees of single units
+  Lane,           // lane of each action, waits, arena offsets
+};
+
 enum class Lane : std::uint8_t { Compute, P2p, Collective, Copy };
 inline constexpr int kLanes = 4;
 inline constexpr std::size_t lane_index(Lane lane) { return static_cast<std::size_t>(lane); }
@@ -72,7 +80,9 @@ static_assert(sizeof(Action) <= 24);
 struct ActionInfo {
   std::string_view name;
   unsigned operands;  // bits of namespace operand
+  Level level;        // the first at which it may stand
   Lane lane;
+  char letter;  // in timelines; 0: none
   ResourceSet reads, writes, kills;
   std::string_view doc;
 
@@ -81,6 +91,7 @@ struct ActionInfo {
 
 const ActionInfo& info(ActionKind kind);
 std::string_view name(ActionKind kind);
+std::string_view name(Level level);
 std::string_view name(Lane lane);    // "compute", "p2p", "collective", "copy"
 std::string_view name(Group group);  // "dp", ...
 std::string_view doc(Group group);

@@ -60,6 +60,7 @@ class Blocks {
     live_.resize(units * static_cast<std::size_t>(program_.microbatches));
     params_.assign(units, kNone);
     grads_.assign(units, kNone);
+    moments_.assign(units, kNone);
     const std::size_t edges = plan_.stages.size() * static_cast<std::size_t>(program_.microbatches);
     sent_output_.assign(edges, kNone);
     sent_gradient_.assign(edges, kNone);
@@ -133,13 +134,15 @@ class Blocks {
       case ActionKind::ZeroGrad:
       case ActionKind::AllReduce:
       case ActionKind::ReduceScatter: return persistent(a);
+      case ActionKind::ReloadOptimizer:
+      case ActionKind::OptimizerStep:
+      case ActionKind::OffloadOptimizer: return update(a);
       case ActionKind::ReduceLoss:
       case ActionKind::ReduceReplicaGrad:
       case ActionKind::ReduceTiedGrad:
       case ActionKind::AllReduceShard:
       case ActionKind::GradNorm:
-      case ActionKind::ClipGrad:
-      case ActionKind::OptimizerStep: return;
+      case ActionKind::ClipGrad: return;
     }
   }
 
@@ -159,6 +162,15 @@ class Blocks {
         if (a.kind == ActionKind::Reshard) return end(mine);
         if (mine == kNone) mine = born(MemoryKind::Parameters, a, unit, sizes(unit).params);
       }
+    });
+  }
+
+  void update(const Action& a) {
+    each_unit(stage(a.stage), a, [&](int unit) {
+      std::uint32_t& mine = moments_[row(a.stage, unit)];
+      if (a.kind == ActionKind::ReloadOptimizer) mine = born(MemoryKind::Optimizer, a, unit, sizes(unit).moments);
+      use(mine);
+      if (a.kind == ActionKind::OffloadOptimizer) mine = kNone;
     });
   }
 
@@ -278,7 +290,7 @@ class Blocks {
     std::int64_t now = 0, most = 0;
   };
   std::map<std::int64_t, HostCopies> host_;    // by size
-  std::vector<std::uint32_t> params_, grads_;  // by unit of the rank: its block, where it is one
+  std::vector<std::uint32_t> params_, grads_, moments_;  // by unit of the rank: its block, where it is one
   std::vector<std::uint32_t> sent_output_, sent_gradient_;  // by stage and microbatch: what waits for its send
   std::uint32_t tick_ = 0;
   RankBlocks result_;

@@ -16,7 +16,7 @@ enum class MemoryKind : std::uint8_t {
   Parameters,    // working copies in the compute format; in fp32 without sharded parameters the masters too
   Masters,       // fp32 masters where they are apart
   Gradients,     // fp32 accumulators and reduced gradients
-  Optimizer,     // fp32 moments
+  Optimizer,     // fp32 moments; blocks where they come from host memory
   Activations,   // what units and stages hand to each other, and what the backward needs of it
   Saved,         // what the forward keeps for the backward, but the units' inputs
   WeightWork,    // what BackwardInput keeps for BackwardWeight
@@ -25,6 +25,15 @@ enum class MemoryKind : std::uint8_t {
 };
 inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::Workspace) + 1;
 std::string_view name(MemoryKind kind);
+
+// What memory.offload keeps in host memory between its uses. The state of the optimizer is there from step to step.
+inline bool offloads_saved(const Settings& settings) {
+  return settings.memory.offload == "saved" || settings.memory.offload == "all";
+}
+inline bool offloads_optimizer(const Settings& settings) {
+  return settings.memory.offload == "optimizer" || settings.memory.offload == "all";
+}
+
 using KindBytes = std::array<std::int64_t, kMemoryKinds>;
 std::int64_t total(const KindBytes& bytes);
 
@@ -50,11 +59,14 @@ struct RankBlocks {
 };
 // Presumes a program whose operands are in range and whose dataflow is right. At level lane gathered parameters of
 // parallel.zero=3 and gradients of parallel.reduce=microbatch are blocks, too, else units share a buffer: replicas.hpp.
+// Moments that come from host memory are blocks at every level.
 RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t rank);
 
 // What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace of
 // the plan's most demanding action.
 KindBytes persistent_bytes(const Plan& plan, std::size_t rank);
+// Of host memory: the optimizer state, where memory.offload says so.
+std::int64_t persistent_host_bytes(const Plan& plan, std::size_t rank);
 
 struct MemoryPeak {
   KindBytes persistent{}, blocks{};    // by kind, at the peak

@@ -38,7 +38,7 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
     if (zero < 3) of(MemoryKind::Parameters) += format * whole;
     if (zero == 3) most_gathered = std::max(most_gathered, format * whole);
     if (zero == 3 || format != 4) of(MemoryKind::Masters) += 4 * owned;
-    of(MemoryKind::Optimizer) += 8 * owned;
+    if (!offloads_optimizer(settings)) of(MemoryKind::Optimizer) += 8 * owned;
     if (reduced_once(settings, kind)) {
       of(MemoryKind::Gradients) += 4 * whole;
     } else {
@@ -51,6 +51,14 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
   for (const Program& program : plan.programs) {
     of(MemoryKind::Workspace) = std::max(of(MemoryKind::Workspace), workspace(plan, program, rank));
   }
+  return bytes;
+}
+
+std::int64_t persistent_host_bytes(const Plan& plan, std::size_t rank) {
+  if (!offloads_optimizer(plan.settings)) return 0;
+  const UnitSizeTable sizes = unit_sizes(plan.settings);
+  std::int64_t bytes = 0;
+  each_unit_of_rank(plan.stages, rank, [&](int unit) { bytes += sizes_of(sizes, plan.settings, unit).moments; });
   return bytes;
 }
 
@@ -92,7 +100,7 @@ MemoryPeak memory_peak(const Plan& plan, const Program& program, std::size_t ran
   }
   for (const auto& [bytes, count] : by_size) peak.pool += bytes * count.most;
   peak.arena = program.ranks[rank].arena;
-  peak.host = all.host;
+  peak.host = all.host + persistent_host_bytes(plan, rank);
   return peak;
 }
 

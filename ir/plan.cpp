@@ -2,16 +2,6 @@
 
 namespace fem::ir {
 
-std::string_view name(Level level) {
-  switch (level) {
-    case Level::Stage: return "stage";
-    case Level::Communication: return "communication";
-    case Level::Unit: return "unit";
-    case Level::Lane: return "lane";
-  }
-  return "";
-}
-
 std::size_t batch_size(std::span<const Action> actions, std::size_t i) {
   std::size_t end = i;
   while (end < actions.size() && actions[end].joined()) ++end;

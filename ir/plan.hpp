@@ -13,15 +13,6 @@
 
 namespace fem::ir {
 
-// How far a program has been lowered. Each level keeps the invariants of those before it.
-enum class Level : std::uint8_t {
-  Stage,          // what the schedule says, and the optimizer's part
-  Communication,  // sends and receives are in place
-  Unit,           // gathers, recompute and frees of single units
-  Lane,           // lane of each action, waits, arena offsets
-};
-std::string_view name(Level level);
-
 // A contiguous part of the model on one pipeline rank.
 struct Stage {
   std::int16_t pp = 0;         // pipeline coordinate that runs it

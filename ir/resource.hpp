@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 
 namespace fem::ir {
 
@@ -20,12 +21,15 @@ enum class ResourceKind : std::uint8_t {
   Shard,         // (s[, u])   this rank's part of the parameters
   Grads,         // (s[, u])   gradient accumulators
   ReducedGrads,  // (s[, u])   gradients summed over the replicas
-  Optimizer,     // (s)        master parameters and moments
+  Optimizer,     // (s[, u])   moments of the optimizer
+  HostOptimizer,  // (s[, u])  the same in host memory, between the steps (memory.offload)
   Loss,          // ()         loss sum, token count, and fingerprints of what the first and the last stage read
   Metrics,       // ()         the same over all ranks, with the finite and stop flags
   Norm,          // ()         global gradient norm
 };
 inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::Norm) + 1;
+
+std::string_view name(ResourceKind kind);  // "grad_output"
 
 class ResourceSet {
  public:

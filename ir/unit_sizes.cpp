@@ -16,9 +16,11 @@ UnitSizeTable unit_sizes(const Settings& settings) {
     const auto block = [&](UnitBlock b) { return block_bytes(kind, b, dims, formats); };
     const auto scratch = [&](Phase p) { return workspace_bytes(kind, p, dims, formats); };
     const std::int64_t elements = flat_elements(kind, dims, pieces);
+    const std::int64_t owned = settings.parallel.zero > 0 ? elements / pieces : elements;
     table[static_cast<std::size_t>(k)] = {
         block(UnitBlock::output), block(UnitBlock::saved_b), block(UnitBlock::saved_w), block(UnitBlock::work),
         aligned(formats.compute * dims.tokens * dims.hidden), formats.compute * elements, 4 * elements,
+        8 * owned,
         {scratch(Phase::forward), scratch(Phase::backward_input), scratch(Phase::backward_weight)}};
   }
   return table;

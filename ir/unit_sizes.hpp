@@ -12,6 +12,7 @@ namespace fem::ir {
 struct UnitSizes {
   std::int64_t output, saved_b, saved_w, work, activation;  // blocks of one microbatch
   std::int64_t params, grads;                               // whole, flat: in the compute format, in fp32
+  std::int64_t moments;                                     // both of AdamW, of what a rank owns, in fp32
   std::array<std::int64_t, 3> workspace;                    // by Phase
 };
 using UnitSizeTable = std::array<UnitSizes, kUnitKinds>;

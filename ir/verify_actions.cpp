@@ -10,37 +10,6 @@ namespace {
 
 constexpr std::size_t kMostHalves = 4;
 
-// The first level at which an action of this kind may stand in a program.
-Level first_level(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-    case ActionKind::Backward:
-    case ActionKind::BackwardInput:
-    case ActionKind::BackwardWeight:
-    case ActionKind::ZeroGrad:
-    case ActionKind::ReduceLoss:
-    case ActionKind::ReduceReplicaGrad:
-    case ActionKind::ReduceTiedGrad:
-    case ActionKind::AllReduce:
-    case ActionKind::ReduceScatter:
-    case ActionKind::GradNorm:
-    case ActionKind::ClipGrad:
-    case ActionKind::OptimizerStep: return Level::Stage;
-    case ActionKind::RecvForward:
-    case ActionKind::SendForward:
-    case ActionKind::RecvBackward:
-    case ActionKind::SendBackward: return Level::Communication;
-    case ActionKind::Unshard:
-    case ActionKind::Reshard:
-    case ActionKind::AllReduceShard:
-    case ActionKind::Recompute:
-    case ActionKind::Free:
-    case ActionKind::Offload:
-    case ActionKind::Reload: return Level::Unit;
-  }
-  return Level::Stage;
-}
-
 // The group that the action must run over, where there is only one; gradients and parameters see below.
 std::optional<Group> only_group(ActionKind kind) {
   if (kind == ActionKind::ReduceLoss || kind == ActionKind::GradNorm) return Group::world;
@@ -164,9 +133,8 @@ class ActionCheck {
   }
 
   void level(Place place, const Action& a, const ActionInfo& row) {
-    const Level first = first_level(a.kind);
-    if (first > level_) {
-      report_.action(Code::V10, place, std::string(row.name) + " appears from level " + std::string(name(first)) +
+    if (row.level > level_) {
+      report_.action(Code::V10, place, std::string(row.name) + " appears from level " + std::string(name(row.level)) +
                                            " on, this plan is at level " + std::string(name(level_)));
     }
     if (level_ < Level::Unit && (a.unit != -1 || a.slot != -1)) {

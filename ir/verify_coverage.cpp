@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/memory_blocks.hpp"
 #include "ir/replicas.hpp"
 #include "ir/units.hpp"
 #include "ir/verify_checks.hpp"
@@ -260,6 +261,9 @@ class CoverageCheck {
     exactly(rank, where, ActionKind::AllReduceShard, count, by_groups ? train : 0);
     exactly(rank, where, ActionKind::ClipGrad, count, train);
     exactly(rank, where, ActionKind::OptimizerStep, count, train);
+    const bool from_host = by_unit_ && offloads_optimizer(subject_.plan.settings);
+    exactly(rank, where, ActionKind::ReloadOptimizer, count, from_host ? train : 0);
+    exactly(rank, where, ActionKind::OffloadOptimizer, count, from_host ? train : 0);
   }
 
   // How often the gradients of a piece are reduced in a step. A tied copy's are complete only at its end.

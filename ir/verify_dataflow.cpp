@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "ir/memory_blocks.hpp"
 #include "ir/replicas.hpp"
 #include "ir/verify_resources.hpp"
 
@@ -20,6 +21,8 @@ class RankDataflow {
         rank_(rank),
         // Below level unit, how replicas divide the parameters is not written out yet.
         zero_(subject.plan.level < Level::Unit ? 0 : subject.plan.settings.parallel.zero),
+        moments_in_(subject.plan.level >= Level::Unit && offloads_optimizer(subject.plan.settings) ? HostOptimizer
+                                                                                                   : Optimizer),
         before_use_(zero_ > 0 && gathers_before_use(subject.plan.settings)),
         resources_(subject, rank),
         uses_(uses),
@@ -54,7 +57,7 @@ class RankDataflow {
   // Has its value from step to step. With ZeRO-3 whole parameters are not there, with parallel.gather=forward they are
   // old.
   bool held_at_start(ResourceKind kind) const {
-    return kind == Shard || kind == Optimizer || (kind == Params && zero_ < 3 && !before_use_);
+    return kind == Shard || kind == moments_in_ || (kind == Params && zero_ < 3 && !before_use_);
   }
   // May stay at the end: values of the step that the run reports, and what has its memory from step to step.
   bool may_stay(ResourceKind kind) const {
@@ -217,7 +220,8 @@ class RankDataflow {
   const Layout& layout_;
   const Program& program_;
   std::size_t program_index_, rank_;
-  std::int64_t zero_;  // parallel.zero
+  std::int64_t zero_;        // parallel.zero
+  ResourceKind moments_in_;  // between steps: Optimizer or HostOptimizer
   bool before_use_;    // parallel.gather=forward
   RankResources resources_;
   const UseTable& uses_;

@@ -5,29 +5,6 @@ namespace {
 
 using enum ResourceKind;
 
-std::string_view resource_name(ResourceKind kind) {
-  switch (kind) {
-    case Input: return "input";
-    case Output: return "output";
-    case GradOutput: return "grad_output";
-    case GradInput: return "grad_input";
-    case Saved:
-    case SavedRest: return "saved";
-    case SavedInput: return "saved_input";
-    case WeightWork: return "weight_work";
-    case HostCopy: return "host_copy";
-    case Params: return "params";
-    case Shard: return "shard";
-    case Grads: return "grads";
-    case ReducedGrads: return "reduced_grads";
-    case Optimizer: return "optimizer";
-    case Loss: return "loss";
-    case Metrics: return "metrics";
-    case Norm: return "norm";
-  }
-  return "";
-}
-
 }  // namespace
 
 UseTable all_uses() {
@@ -66,7 +43,7 @@ std::string actions_with(ResourceSet ActionInfo::*set, ResourceKind kind) {
 }
 
 std::string text(const ResourceName& name) {
-  std::string out(resource_name(name.kind));
+  std::string out(ir::name(name.kind));
   if (name.stage < 0) return out;
   out += "(s" + std::to_string(name.stage);
   if (name.unit >= 0) out += ", u" + std::to_string(name.unit);

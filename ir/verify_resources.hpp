@@ -41,7 +41,8 @@ class RankResources {
  public:
   static constexpr std::int64_t kAbsent = -1;
   static constexpr std::array kOfPiece{ResourceKind::Params, ResourceKind::Shard, ResourceKind::Grads,
-                                       ResourceKind::ReducedGrads, ResourceKind::Optimizer};
+                                       ResourceKind::ReducedGrads, ResourceKind::Optimizer,
+                                       ResourceKind::HostOptimizer};
   static constexpr std::array kOfRank{ResourceKind::Loss, ResourceKind::Metrics, ResourceKind::Norm};
 
   RankResources(const Subject& subject, std::size_t rank);

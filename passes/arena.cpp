@@ -12,7 +12,8 @@ namespace {
 
 // Lifetimes in program order, stretched where lanes meet: bytes that another lane frees are taken again, and bytes that
 // a receive or a reload takes were freed, `slack` compute batches apart. Else the later lane would wait for the earlier
-// one right away and run behind it rather than beside it. Gathered parameters are as far apart as their Unshards.
+// one right away and run behind it rather than beside it. Gathered parameters and moments from host memory
+// are as far apart as the pass prefetch puts them.
 class Lifetimes {
  public:
   Lifetimes(const ir::RankProgram& rank, const ir::RankBlocks& blocks, std::int64_t slack)
@@ -26,7 +27,7 @@ class Lifetimes {
 
   ArenaInterval of(const ir::MemoryBlock& block) const {
     ArenaInterval life{block.birth, block.death, ir::aligned(block.bytes)};
-    if (block.kind == ir::MemoryKind::Parameters) return life;
+    if (block.kind == ir::MemoryKind::Parameters || block.kind == ir::MemoryKind::Optimizer) return life;
     if (lane(block.birth) != ir::Lane::Compute) life.birth = earlier(block.birth);
     if (lane(block.death) != ir::Lane::Compute) life.death = later(block.death);
     return life;

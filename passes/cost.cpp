@@ -14,28 +14,9 @@ double UnitCosts::action(const ir::Plan& plan, int rank, const ir::Action& actio
         return backward_input;
       case ir::ActionKind::BackwardWeight:
         return backward_weight;
-      case ir::ActionKind::RecvForward:
-      case ir::ActionKind::SendForward:
-      case ir::ActionKind::RecvBackward:
-      case ir::ActionKind::SendBackward:
-      case ir::ActionKind::Unshard:
-      case ir::ActionKind::Reshard:
-      case ir::ActionKind::Free:
-      case ir::ActionKind::Offload:
-      case ir::ActionKind::Reload:
-      case ir::ActionKind::ZeroGrad:
-      case ir::ActionKind::ReduceLoss:
-      case ir::ActionKind::ReduceReplicaGrad:
-      case ir::ActionKind::ReduceTiedGrad:
-      case ir::ActionKind::AllReduce:
-      case ir::ActionKind::ReduceScatter:
-      case ir::ActionKind::AllReduceShard:
-      case ir::ActionKind::GradNorm:
-      case ir::ActionKind::ClipGrad:
-      case ir::ActionKind::OptimizerStep:
+      default:
         return 0.0;
     }
-    return 0.0;
   }();
   return overlapped ? own + this->action(plan, rank, *overlapped, nullptr) : own;
 }

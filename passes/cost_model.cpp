@@ -14,6 +14,7 @@ using ir::ActionKind;
 constexpr double kGrad = 4;                  // bytes of a gradient accumulator's element, always fp32
 constexpr double kLossBytes = 4 * 8;         // loss sum, tokens, finite and stop flags
 constexpr double kNormBytes = 8;             // sum of squares
+constexpr double kMoments = 8;               // bytes of both moments of an element
 constexpr double kOptimizerBytes = 4 + 3 * 8;  // AdamW reads the gradient; reads and writes master and two moments
 
 // Where only a part is measured, the rest stays estimated; a whole backward follows its parts.
@@ -159,24 +160,8 @@ double PricedCosts::payload(const ir::Action& action) const {
     case ActionKind::ReduceTiedGrad: return tied_bytes_;
     case ActionKind::ReduceLoss: return kLossBytes;
     case ActionKind::GradNorm: return kNormBytes;
-    case ActionKind::RecvForward:
-    case ActionKind::Forward:
-    case ActionKind::SendForward:
-    case ActionKind::RecvBackward:
-    case ActionKind::Backward:
-    case ActionKind::SendBackward:
-    case ActionKind::BackwardInput:
-    case ActionKind::BackwardWeight:
-    case ActionKind::Reshard:
-    case ActionKind::Recompute:
-    case ActionKind::Free:
-    case ActionKind::Offload:
-    case ActionKind::Reload:
-    case ActionKind::ZeroGrad:
-    case ActionKind::ClipGrad:
-    case ActionKind::OptimizerStep: return 0;
+    default: return 0;
   }
-  return 0;
 }
 
 PassSeconds PricedCosts::passes_of(const ir::Action& action) const {
@@ -192,6 +177,13 @@ double PricedCosts::owned(const ir::Action& action) const {
   return static_cast<double>(sizes_.parameters(action)) / shards_;
 }
 
+// Of the stage's parameters, what the action's units have.
+double PricedCosts::part_of_stage(const ir::Action& action) const {
+  ir::Action whole = action;
+  whole.unit = -1;
+  return static_cast<double>(sizes_.parameters(action)) / static_cast<double>(sizes_.parameters(whole));
+}
+
 double PricedCosts::alone(int rank, const ir::Action& action) const {
   const double overhead = profile_.overhead;
   switch (action.kind) {
@@ -202,10 +194,12 @@ double PricedCosts::alone(int rank, const ir::Action& action) const {
     case ActionKind::BackwardWeight: return passes_of(action).weight;
     case ActionKind::Offload:
     case ActionKind::Reload: return overhead + static_cast<double>(sizes_.saved(action)) / profile_.host_bandwidth;
+    case ActionKind::ReloadOptimizer:
+    case ActionKind::OffloadOptimizer: return overhead + kMoments * owned(action) / profile_.host_bandwidth;
     case ActionKind::ZeroGrad: return overhead + memory(kGrad * static_cast<double>(sizes_.parameters(action)));
     case ActionKind::ClipGrad: return overhead + memory(2 * kGrad * owned(action));
     case ActionKind::OptimizerStep: {
-      if (profile_.measured.optimizer) return *profile_.measured.optimizer;
+      if (profile_.measured.optimizer) return *profile_.measured.optimizer * part_of_stage(action);
       const double written = working_bytes_ < kGrad ? working_bytes_ : 0;  // in fp32 the master is the working copy
       return overhead + memory((kOptimizerBytes + written) * owned(action));
     }

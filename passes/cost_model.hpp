@@ -56,6 +56,7 @@ class PricedCosts final : public CostModel {
   void map_ranks();
   double alone(int rank, const ir::Action& action) const;
   double owned(const ir::Action& action) const;
+  double part_of_stage(const ir::Action& action) const;
   PassSeconds passes_of(const ir::Action& action) const;
   double memory(double bytes) const { return bytes / profile_.memory_bandwidth; }
 

@@ -165,6 +165,7 @@ std::uint32_t Builder::slot(int r, ResourceKind kind, int s, int microbatch) con
     case ResourceKind::Grads:
     case ResourceKind::ReducedGrads:
     case ResourceKind::Optimizer:
+    case ResourceKind::HostOptimizer:
       per_microbatch = false;
       break;
     case ResourceKind::Loss:

@@ -17,8 +17,7 @@ std::int64_t overlapped_bytes(const ir::Plan& plan, const ir::Program& program, 
   only.ranks.resize(program.ranks.size());
   ir::RankProgram& mine = only.ranks[rank];
   mine.actions = program.ranks[rank].actions;
-  if (plan.settings.parallel.zero == 3)
-    prefetch_rank(plan, mine.actions, overlap.prefetch, ir::parse_bytes(overlap.prefetch_budget).value_or(0));
+  prefetch_rank(plan, mine.actions, overlap.prefetch, ir::parse_bytes(overlap.prefetch_budget).value_or(0));
   receive_ahead_rank(mine.actions, overlap.receive_ahead);
   const ir::RankBlocks blocks = ir::memory_blocks(lanes, only, rank);
   return ir::total(ir::persistent_bytes(lanes, rank)) + arena_of_rank(mine, blocks, overlap.slack).bytes;

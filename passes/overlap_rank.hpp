@@ -10,7 +10,7 @@
 
 namespace fem::passes {
 
-// The pass prefetch, on unit programs with parallel.zero=3. budget 0: no limit.
+// The pass prefetch, on unit programs. budget 0: no limit.
 void prefetch_rank(const ir::Plan& plan, std::vector<ir::Action>& actions, std::int64_t distance, std::int64_t budget);
 
 // The pass receive_ahead.

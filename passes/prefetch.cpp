@@ -1,9 +1,11 @@
-// Gathers ahead of their use: while one unit computes, the next ones' parameters are on their way.
+// Ahead of their use: while one unit computes, the next ones' parameters are on their way; while one is updated, the
+// next ones' moments.
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "ir/bytes.hpp"
+#include "ir/memory_blocks.hpp"
 #include "ir/unit_sizes.hpp"
 #include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
@@ -63,23 +65,52 @@ std::vector<std::size_t> places(const std::vector<Gather>& gathers, std::size_t 
   return at;
 }
 
-void move_unshards(std::vector<Action>& actions, const std::vector<Gather>& gathers,
-                   const std::vector<std::size_t>& at) {
+// An action, and before which it goes; both indices of actions.
+struct Move {
+  std::size_t from, to;
+};
+
+// `moves`: all actions of that kind, `to` at most `from` and not falling.
+void move_up(std::vector<Action>& actions, ActionKind kind, std::span<const Move> moves) {
   std::vector<Action> out;
   out.reserve(actions.size());
-  std::size_t next = 0;
+  auto next = moves.begin();
   for (std::size_t i = 0; i < actions.size(); ++i) {
-    for (; next < gathers.size() && at[next] == i; ++next) out.push_back(actions[gathers[next].unshard]);
-    if (actions[i].kind != ActionKind::Unshard) out.push_back(actions[i]);
+    for (; next != moves.end() && next->to == i; ++next) out.push_back(actions[next->from]);
+    if (actions[i].kind != kind) out.push_back(actions[i]);
   }
   actions = std::move(out);
+}
+
+void gather_ahead(const ir::Plan& plan, std::vector<Action>& actions, std::size_t distance, std::int64_t budget) {
+  const std::vector<Gather> gathers = gathers_of(plan, actions);
+  const std::vector<std::size_t> at = places(gathers, distance, budget);
+  std::vector<Move> moves;
+  for (std::size_t g = 0; g < gathers.size(); ++g) moves.push_back({gathers[g].unshard, at[g]});
+  move_up(actions, ActionKind::Unshard, moves);
+}
+
+// Each reload starts with the one `distance` reloads before it; the first ones when the last computation is over,
+// beside the reductions.
+void reload_ahead(std::vector<Action>& actions, std::size_t distance) {
+  std::vector<Move> moves;
+  std::size_t after_computation = 0;
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    if (ir::is_computation(actions[i].kind)) after_computation = i + 1;
+    if (actions[i].kind != ActionKind::ReloadOptimizer) continue;
+    const std::size_t n = moves.size();
+    moves.push_back({i, distance == 0 ? i : n < distance ? after_computation : moves[n - distance].from});
+  }
+  move_up(actions, ActionKind::ReloadOptimizer, moves);
 }
 
 }  // namespace
 
 void prefetch_rank(const ir::Plan& plan, std::vector<Action>& actions, std::int64_t distance, std::int64_t budget) {
-  const std::vector<Gather> gathers = gathers_of(plan, actions);
-  move_unshards(actions, gathers, places(gathers, static_cast<std::size_t>(distance), budget));
+  const auto ahead = static_cast<std::size_t>(distance);
+  // Below zero 3 parameters stay: nothing is gathered before its use.
+  if (plan.settings.parallel.zero == 3) gather_ahead(plan, actions, ahead, budget);
+  if (ir::offloads_optimizer(plan.settings)) reload_ahead(actions, ahead);
 }
 
 bool run_prefetch(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink& sink) {
@@ -89,7 +120,6 @@ bool run_prefetch(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink
     sink.error({}, "prefetch: budget '" + budget_text + "' is not a number of bytes, as 2GiB or 512MB");
     return false;
   }
-  if (plan.settings.parallel.zero < 3) return true;  // parameters stay: nothing is gathered before its use
   for (ir::Program& program : plan.programs) {
     for (ir::RankProgram& rank : program.ranks)
       prefetch_rank(plan, rank.actions, options.integer("distance"), *budget);

@@ -4,6 +4,7 @@
 
 #include "ir/builder.hpp"
 #include "ir/bytes.hpp"
+#include "ir/memory_blocks.hpp"
 #include "ir/replicas.hpp"
 #include "ir/units.hpp"
 
@@ -55,13 +56,7 @@ std::vector<Action> Sharding::rewrite(std::span<const Action> actions) {
       case ActionKind::AllReduce: reduce_stage(a.stage); break;
       case ActionKind::Backward:
       case ActionKind::BackwardWeight: gradient(a, i); break;
-      case ActionKind::OptimizerStep:
-        out_.push_back(a);
-        // The working copies of the other ranks' parts are old now.
-        if ((zero_ == 1 || zero_ == 2) && !before_use_) {
-          out_.push_back(on(ActionKind::Unshard, a.stage, kWholeStage, ir::piece_group(plan_.settings)));
-        }
-        break;
+      case ActionKind::OptimizerStep: update(a); break;
       default: out_.push_back(a); break;
     }
     if (uses) use_ends(a, i);
@@ -130,6 +125,24 @@ void Sharding::reduce(int stage, int unit) {
                            : on(ActionKind::AllReduce, stage, unit, ir::Group::dp_cp));
   if (groups_ && reduce_ == Reduce::bucket) {
     out_.push_back(on(ActionKind::AllReduceShard, stage, unit, ir::Group::replicate));
+  }
+}
+
+void Sharding::update(const Action& a) {
+  if (ir::offloads_optimizer(plan_.settings)) {
+    ir::each_unit(plan_.stages[static_cast<std::size_t>(a.stage)], a, [&](int unit) {
+      Action step = a;
+      step.unit = static_cast<std::int16_t>(unit);
+      out_.push_back(on(ActionKind::ReloadOptimizer, a.stage, unit));
+      out_.push_back(step);
+      out_.push_back(on(ActionKind::OffloadOptimizer, a.stage, unit));
+    });
+  } else {
+    out_.push_back(a);
+  }
+  // The working copies of the other ranks' parts are old now.
+  if ((zero_ == 1 || zero_ == 2) && !before_use_) {
+    out_.push_back(on(ActionKind::Unshard, a.stage, kWholeStage, ir::piece_group(plan_.settings)));
   }
 }
 

@@ -32,6 +32,7 @@ class Sharding {
   void gradient(const ir::Action& action, std::size_t index);
   void reduce(int stage, int unit);
   void flush_bucket();
+  void update(const ir::Action& action);
   Reduce reduce_of(int unit) const;
   template <class Use>
   void each_tied(int stage, Use use);

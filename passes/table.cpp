@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ir/memory_blocks.hpp"
 #include "passes/pass.hpp"
 
 namespace fem::passes {
@@ -70,8 +71,7 @@ std::string default_pipeline(const ir::Settings& settings) {
   const auto& memory = settings.memory;
   const auto& overlap = settings.overlap;
   const bool recomputed = memory.recompute != "none";
-  const bool offloaded = memory.offload != "none";
-  if (!sharded && !recomputed && !offloaded && !overlap.lanes) return text;
+  if (!sharded && !recomputed && memory.offload == "none" && !overlap.lanes) return text;
   text += ",units";
   if (recomputed) {
     text += "," + call("recompute", {{"mode", memory.recompute},
@@ -79,9 +79,9 @@ std::string default_pipeline(const ir::Settings& settings) {
                                      {"first", unless(memory.recompute_first, 0)},
                                      {"last", unless(std::max<std::int64_t>(memory.recompute_last, -1), -1)}});
   }
-  if (offloaded) text += "," + call("offload", {{"gap", unless(memory.offload_gap, 8)}});
+  if (ir::offloads_saved(settings)) text += "," + call("offload", {{"gap", unless(memory.offload_gap, 8)}});
   if (!overlap.lanes) return text;
-  if (settings.parallel.zero == 3 && overlap.prefetch > 0) {
+  if ((settings.parallel.zero == 3 || ir::offloads_optimizer(settings)) && overlap.prefetch > 0) {
     text += "," + call("prefetch", {{"distance", unless(overlap.prefetch, 1)}, {"budget", overlap.prefetch_budget}});
   }
   if (overlap.receive_ahead > 0)

@@ -60,7 +60,9 @@ const std::vector<Case>& cases() {
       {"dualpipe", {"schedule.name=dualpipe"}},
       {"shard_groups", {"parallel.dp=4", "parallel.zero=3", "parallel.shard=2"}},
       {"offload", {"schedule.name=gpipe", "memory.offload=saved", "memory.offload_gap=4"}},
+      {"offload_optimizer", {"parallel.dp=2", "parallel.zero=1", "memory.offload=optimizer"}},
       {"lanes", {"parallel.dp=2", "overlap.lanes=true"}},
+      {"lanes_offload", {"schedule.name=gpipe", "overlap.lanes=true", "memory.offload=all", "memory.offload_gap=4"}},
       {"lanes_zero3", {"schedule.name=zb_v", "parallel.dp=2", "parallel.zero=3", "parallel.reduce=microbatch",
                        "memory.recompute=full", "overlap.lanes=true"}},
   };

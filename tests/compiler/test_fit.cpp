@@ -124,13 +124,17 @@ struct Best {
 
 TEST_F(Fit, FindsWhatPlanningEverythingFinds) {
   const std::array machines = {profile("laptop_cpu"), profile("cluster_16_nodes")};
-  const std::pair<const char*, const char*> cases[] = {
-      {"1GiB", "false"}, {"7MiB", "false"}, {"3800kB", "false"}, {"5MiB", "true"}};
-  for (const auto& [limit, lanes] : cases) {
-    const std::string overlap = std::string("overlap.lanes=") + lanes;
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"1GiB", {}},
+      {"7MiB", {}},
+      {"3800kB", {}},
+      {"5MiB", {"overlap.lanes=true"}},
+      {"3800kB", {"memory.offload=optimizer"}},
+      {"3800kB", {"memory.offload=all", "overlap.lanes=true"}}};
+  for (const auto& [limit, others] : cases) {
     std::array<Best, 2> bests;
     for (auto& set : every_setting(limit)) {
-      set.push_back(overlap);
+      set.insert(set.end(), others.begin(), others.end());
       const auto plan = planned(configuration(set));
       if (!plan) continue;
       const std::int64_t peak = peak_of(*plan);
@@ -142,13 +146,13 @@ TEST_F(Fit, FindsWhatPlanningEverythingFinds) {
       }
     }
     for (std::size_t m = 0; m < machines.size(); ++m) {
-      SCOPED_TRACE(machines[m].name + " " + limit + " " + overlap);
+      SCOPED_TRACE(machines[m].name + " " + limit + " " + testing::PrintToString(others));
       Best& best = bests[m];
       ASSERT_FALSE(best.steps.empty());
       std::ranges::sort(best.steps);
       const auto equal = std::ranges::unique(best.steps);
       best.steps.erase(equal.begin(), equal.end());
-      const FitReport report = search(configuration({overlap}), {limit, {}, 5, machines[m]});
+      const FitReport report = search(configuration(others), {limit, {}, 5, machines[m]});
       ASSERT_FALSE(report.ranked.empty());
       EXPECT_EQ(report.ranked[0].step_time, best.winner.first) << text(report.ranked[0].choice);
       EXPECT_EQ(report.ranked[0].peak, best.winner.second) << text(report.ranked[0].choice);

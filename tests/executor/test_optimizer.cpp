@@ -66,6 +66,28 @@ TEST(AdamW, FollowsTheAlgorithmAndDecaysMatricesOnly) {
     }
 }
 
+// The units of a stage one by one are the stage.
+TEST(AdamW, UpdatesUnitsOneByOne) {
+  const ir::Plan plan = make_plan(small_settings());
+  Parameters whole(plan, 0), apart(plan, 0);
+  for (Parameters* parameters : {&whole, &apart})
+    for (UnitParameters& unit : parameters->stages()[0].units) {
+      fill(unit.master, 1.0);
+      fill(unit.grad, 2.0);
+    }
+  AdamW together(plan.settings, whole.stages()[0]), one_by_one(plan.settings, apart.stages()[0]);
+  for (int t = 1; t <= 2; ++t) {
+    together.step(0.1, t);
+    for (std::size_t u = apart.stages()[0].units.size(); u-- > 0;) {
+      const UnitParameters &mine = apart.stages()[0].units[u], &other = whole.stages()[0].units[u];
+      EXPECT_FALSE(at::equal(mine.master, other.master));
+      one_by_one.step(0.1, t, static_cast<int>(mine.unit));
+      for (const auto tensor : {&UnitParameters::master, &UnitParameters::exp_avg, &UnitParameters::exp_avg_sq})
+        EXPECT_TRUE(at::equal(mine.*tensor, other.*tensor));
+    }
+  }
+}
+
 TEST(AdamW, LeavesTheGapsBetweenParametersZero) {
   ir::Settings settings = small_settings();
   settings.model.hidden = 12;  // 12 elements of a norm in a gap of 32

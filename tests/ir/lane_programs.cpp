@@ -66,6 +66,7 @@ std::optional<std::string> resource(const Plan& plan, bool forward_only, Resourc
     case Grads: return "grads s" + std::to_string(s);
     case ReducedGrads: return "reduced s" + std::to_string(s);
     case Optimizer: return "optimizer s" + std::to_string(s);
+    case HostOptimizer: return "host optimizer s" + std::to_string(s);
     case Loss:
       if (s >= 0 && at(s).next >= 0 && at(s).prev >= 0) return std::nullopt;
       return "loss";

@@ -38,7 +38,8 @@ TEST(ActionTable, NoTwoPairsOfNamesSpellTheSame) {
 TEST(ActionTable, WhatIsKilledIsReadAndWhatIsReadIsWrittenSomewhere) {
   for (int r = 0; r < kResourceKinds; ++r) {
     const auto kind = static_cast<ResourceKind>(r);
-    const bool held_from_the_start = kind == ResourceKind::Shard || kind == ResourceKind::Optimizer;
+    const bool held_from_the_start = kind == ResourceKind::Shard || kind == ResourceKind::Optimizer ||
+                                     kind == ResourceKind::HostOptimizer;
     bool written = held_from_the_start;
     bool read = false;
     for (int k = 0; k < kActionKinds; ++k) {

@@ -46,7 +46,8 @@ class Writer {
       out_.push_back(of(ActionKind::AllReduceShard, -1));
       out_.back().group = Group::replicate;
     }
-    for (const Action& a : {grad_norm(), clip_grad(0), optimizer_step(0)}) out_.push_back(a);
+    for (const Action& a : {grad_norm(), clip_grad(0)}) out_.push_back(a);
+    update();
     if ((shape_.zero == 1 || shape_.zero == 2) && !before_use_) {
       out_.push_back(over_pieces(of(ActionKind::Unshard, -1)));
     }
@@ -81,6 +82,15 @@ class Writer {
     a.kind == ActionKind::Backward ? gathered(a) : out_.push_back(a);
     if (shape_.by_microbatch) out_.push_back(over_pieces(of(reduction(), a.unit)));
   }
+  void update() {
+    if (!shape_.offload) return out_.push_back(optimizer_step(0));
+    for (int u = 0; u < kUnits; ++u) {
+      out_.push_back(of(ActionKind::ReloadOptimizer, u));
+      out_.push_back(optimizer_step(0));
+      out_.back().unit = static_cast<std::int16_t>(u);
+      out_.push_back(of(ActionKind::OffloadOptimizer, u));
+    }
+  }
   void forward(int u, int m) {
     gathered(of(ActionKind::Forward, u, m));
     if (recomputed(u)) out_.push_back(of(ActionKind::Free, u, m, block_of(u)));
@@ -104,9 +114,11 @@ class UnitWorld {
   UnitWorld(const Plan& plan, const Program& program)
       : program_(program),
         zero_(plan.level < Level::Unit ? 0 : plan.settings.parallel.zero),
+        moments_(plan.settings.memory.offload == "optimizer" ? 'H' : 'm'),
         stays_whole_(zero_ < 3 && (zero_ == 0 || plan.settings.parallel.gather == "update")) {
     for (int u = 0; u < kUnits; ++u) {
       values_[{'h', u, 0, 0}] = hash({static_cast<Hash>(u)});
+      values_[{moments_, u, 0, 0}] = hash({static_cast<Hash>(u), 'm'});
       if (stays_whole_) values_[{'p', u, 0, 0}] = values_[{'h', u, 0, 0}];
     }
     values_[{'l', 0, 0, 0}] = 0;
@@ -128,7 +140,7 @@ class UnitWorld {
         }
       }
       for (int u = 0; u < kUnits; ++u) {
-        result.shard.push_back(get({'h', u, 0, 0}));
+        result.shard.push_back(hash({get({'h', u, 0, 0}), get({moments_, u, 0, 0})}));
         // What the next step would compute with.
         if (zero_ > 0 && stays_whole_) result.shard.back() = hash({result.shard.back(), get({'p', u, 0, 0})});
       }
@@ -223,21 +235,25 @@ class UnitWorld {
         }
         return;
       case ActionKind::OptimizerStep: return step(a);
+      case ActionKind::ReloadOptimizer: return put({'m', u, 0, 0}, take({'H', u, 0, 0}));
+      case ActionKind::OffloadOptimizer: return put({'H', u, 0, 0}, take({'m', u, 0, 0}));
       default: throw Failure{"an action that this world does not run"};
     }
   }
 
   void step(const Action& a) {
-    for (int v = 0; v < kUnits; ++v) {
-      const Hash next = hash({'O', take({'h', v, 0, 0}), take({'R', v, 0, 0}), Hash{a.if_finite()}});
-      put({'h', v, 0, 0}, next);
-      if (zero_ == 0) values_[{'p', v, 0, 0}] = next;
-      if (zero_ > 0) values_.erase({'p', v, 0, 0});  // old now: using it is undefined
-    }
+    const int u = a.unit;
+    const Hash moments = hash({'m', take({'m', u, 0, 0}), get({'R', u, 0, 0})});
+    const Hash next = hash({'O', take({'h', u, 0, 0}), take({'R', u, 0, 0}), moments, Hash{a.if_finite()}});
+    put({'m', u, 0, 0}, moments);
+    put({'h', u, 0, 0}, next);
+    if (zero_ == 0) values_[{'p', u, 0, 0}] = next;
+    if (zero_ > 0) values_.erase({'p', u, 0, 0});  // old now: using it is undefined
   }
 
   const Program& program_;
   std::int64_t zero_;
+  char moments_;      // where they are between programs: 'm', or 'H' in host memory
   bool stays_whole_;  // parameters, from program to program
   std::map<Key, Hash> values_;
 };
@@ -246,7 +262,8 @@ class UnitWorld {
 
 std::string name(const UnitShape& s) {
   return "zero" + std::to_string(s.zero) + (s.by_microbatch ? "_microbatch" : "") + (s.split ? "_split" : "") +
-         (s.recompute ? "_recompute" : "") + (s.before_use ? "_before_use" : "") + (s.groups ? "_groups" : "");
+         (s.recompute ? "_recompute" : "") + (s.before_use ? "_before_use" : "") + (s.groups ? "_groups" : "") +
+         (s.offload ? "_offload" : "");
 }
 
 std::vector<UnitShape> all_unit_shapes() {
@@ -256,6 +273,8 @@ std::vector<UnitShape> all_unit_shapes() {
       for (const bool split : {false, true}) {
         for (const bool recompute : {false, true}) {
           shapes.push_back({zero, by_microbatch, split, recompute});
+          shapes.push_back({zero, by_microbatch, split, recompute});
+          shapes.back().offload = true;
           if (zero == 0) continue;
           shapes.push_back({zero, by_microbatch, split, recompute, true, recompute});
           shapes.push_back({zero, by_microbatch, split, recompute, false, true});
@@ -273,6 +292,7 @@ Plan unit_plan(const UnitShape& shape) {
   plan.settings.parallel.shard = shape.groups ? 2 : 0;
   plan.settings.parallel.gather = shape.before_use ? "forward" : "update";
   plan.settings.parallel.zero = shape.zero;
+  plan.settings.memory.offload = shape.offload ? "optimizer" : "none";
   plan.settings.parallel.reduce = shape.by_microbatch ? "microbatch" : "step";
   plan.settings.batch = {.global = plan.settings.parallel.dp * shape.microbatches, .micro = 1, .seq_len = 4};
   plan.level = Level::Unit;

@@ -17,6 +17,7 @@ struct UnitShape {
   bool recompute = false;      // of every block: everything, of every second one attention and SwiGLU products alone
   bool before_use = false;     // parallel.gather=forward
   bool groups = false;         // parallel.shard=2 of 4 replicas
+  bool offload = false;        // memory.offload=optimizer
   int microbatches = 2;
 };
 std::string name(const UnitShape& shape);
@@ -27,7 +28,7 @@ Plan unit_plan(const UnitShape& shape);
 
 struct UnitResult {
   std::string failure;               // why the program stopped, or ""
-  std::vector<std::uint64_t> shard;  // by unit, after the program
+  std::vector<std::uint64_t> shard;  // by unit, after the program: parameters and moments
   std::uint64_t loss = 0;
   std::uint64_t held = 0;            // values still held at the end
 

@@ -89,6 +89,22 @@ TEST(PricedCosts, MemoryByHand) {
   EXPECT_DOUBLE_EQ(cost(*price(bf16, profile), bf16, ir::optimizer_step(0)), 30 * kRank0 / 100);
 }
 
+// Both moments of what a rank owns, 8 bytes an element, over the way to the host.
+TEST(PricedCosts, MomentsGoOverTheHostLink) {
+  for (const std::int64_t zero : {0, 1}) {
+    ir::Plan plan = two_ranks();
+    plan.settings.parallel.dp = 4;
+    plan.settings.parallel.zero = zero;
+    const auto costs = price(plan, fast_machine());  // 100 bytes a second
+    for (const auto kind : {ir::ActionKind::ReloadOptimizer, ir::ActionKind::OffloadOptimizer}) {
+      ir::Action move = ir::action(kind, 0);
+      EXPECT_DOUBLE_EQ(cost(*costs, plan, move), 8.0 * (kEmbedding + kBlock) / (zero > 0 ? 4 : 1) / 100);
+      move.unit = 1;
+      EXPECT_DOUBLE_EQ(cost(*costs, plan, move), 8.0 * kBlock / (zero > 0 ? 4 : 1) / 100);
+    }
+  }
+}
+
 // A recompute leaves down out, 2 x 8 tokens x 16 x 32 of the products; that of the cheap slots runs attention, gate and
 // up alone, and writes 8 x 16 and twice 8 x 32 floats from the others.
 TEST(PricedCosts, RecomputesByHand) {
@@ -219,6 +235,9 @@ TEST(PricedCosts, MeasuredTimesReplaceEstimates) {
   EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::forward(1, 0)), 100);
   EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::backward(1, 0)), 300);
   EXPECT_DOUBLE_EQ(cost(*costs, plan, ir::optimizer_step(0)), 77);
+  ir::Action of_embedding = ir::optimizer_step(0);
+  of_embedding.unit = 0;
+  EXPECT_DOUBLE_EQ(cost(*costs, plan, of_embedding), 77.0 * kEmbedding / (kEmbedding + kBlock));
   EXPECT_DOUBLE_EQ(costs->transfer(plan, 0, 1, ir::send_forward(0, 0, 1)), 9);
 }
 
