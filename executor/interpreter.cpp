@@ -83,11 +83,12 @@ Interpreter::Interpreter(const ir::Plan& plan, const Topology& topology, Communi
   if (plan.level < ir::Level::Lane || lanes == LaneMode::Inline) return;
   for (std::size_t p = 0; p < plan.programs.size(); ++p)
     announcers_.emplace_back(plan, p, static_cast<std::size_t>(here_.pp));
-  lanes_ = std::make_unique<ThreadLanes>([counter = current_allocations()](const std::function<void()>& body) {
+  const auto around = [counter = current_allocations()](const std::function<void()>& body) {
     const JoinAllocations join(counter);
     const RankThread thread;
     body();
-  });
+  };
+  lanes_ = std::make_unique<ThreadLanes>(around, ThreadLanes::beside(tables_));
 }
 
 StepResult Interpreter::run(const ir::Program& program, const StepInput& input) {

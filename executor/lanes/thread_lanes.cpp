@@ -1,12 +1,13 @@
 #include "executor/lanes/thread_lanes.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
 namespace fem::exec {
 namespace {
 
-constexpr ir::Lane kBeside[] = {ir::Lane::P2p, ir::Lane::Collective, ir::Lane::Copy};
 constexpr std::uint32_t kAll = std::numeric_limits<std::uint32_t>::max();
 
 void wait_until(const std::atomic<std::uint32_t>& counter, std::uint32_t count) {
@@ -31,8 +32,16 @@ LaneTable::LaneTable(const ir::RankProgram& rank) : program(&rank) {
   }
 }
 
-ThreadLanes::ThreadLanes(Around around) : around_(std::move(around)) {
-  for (const ir::Lane lane : kBeside) threads_.emplace_back([this, lane] { around_([this, lane] { serve(lane); }); });
+std::vector<ir::Lane> ThreadLanes::beside(std::span<const LaneTable> tables) {
+  std::vector<ir::Lane> lanes;
+  std::ranges::copy_if(kBeside, std::back_inserter(lanes), [&](ir::Lane lane) {
+    return std::ranges::any_of(tables, [&](const LaneTable& t) { return !t.by_lane[ir::lane_index(lane)].empty(); });
+  });
+  return lanes;
+}
+
+ThreadLanes::ThreadLanes(Around around, std::span<const ir::Lane> beside) : around_(std::move(around)) {
+  for (const ir::Lane lane : beside) threads_.emplace_back([this, lane] { around_([this, lane] { serve(lane); }); });
 }
 
 ThreadLanes::~ThreadLanes() {
@@ -52,7 +61,7 @@ void ThreadLanes::run(const LaneTable& table, const Execute& execute, const Fail
   started_.value.fetch_add(1, std::memory_order_release);
   started_.value.notify_all();
   run_lane(ir::Lane::Compute);
-  wait_until(ended_.value, std::size(kBeside));
+  wait_until(ended_.value, static_cast<std::uint32_t>(threads_.size()));
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

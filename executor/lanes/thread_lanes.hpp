@@ -33,9 +33,14 @@ struct LaneTable {
 
 class ThreadLanes {
  public:
-  // Each lane's thread calls around(body) once, which must call body: what a thread needs while it works.
+  static constexpr std::array kBeside{ir::Lane::P2p, ir::Lane::Collective, ir::Lane::Copy};  // beside compute
+  // Those that have batches in one of the tables.
+  static std::vector<ir::Lane> beside(std::span<const LaneTable> tables);
+
+  // Each lane's thread calls around(body) once, which must call body: what a thread needs while it works. `beside`: the
+  // lanes that have a thread; tables that run() gets have no others.
   using Around = std::function<void(const std::function<void()>& body)>;
-  explicit ThreadLanes(Around around);
+  explicit ThreadLanes(Around around, std::span<const ir::Lane> beside = kBeside);
   ~ThreadLanes();
   ThreadLanes(const ThreadLanes&) = delete;
   ThreadLanes& operator=(const ThreadLanes&) = delete;
