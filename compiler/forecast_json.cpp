@@ -21,6 +21,7 @@ Json rank_memory(const ir::Program& program, std::size_t rank, const passes::Ran
                {"gradients_bytes", kind(ir::MemoryKind::Gradients)},
                {"optimizer_bytes", kind(ir::MemoryKind::Masters) + kind(ir::MemoryKind::Optimizer)},
                {"workspace_bytes", kind(ir::MemoryKind::Workspace)},
+               {"communication_bytes", kind(ir::MemoryKind::Communication)},
                {"peak_bytes", memory.peak},
                {"peak_seconds", memory.peak_time},
                {"peak_action", nullptr}};

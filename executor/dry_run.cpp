@@ -64,18 +64,19 @@ std::vector<DryRank> dry_run(const ir::Plan& plan, std::optional<int> pp, int st
 }
 
 std::string dry_run_table(std::span<const DryRank> ranks) {
+  constexpr int kWidth = 13;  // of the longest name
   std::string table = "rank";
   for (const char* name : {"parameters", "masters", "gradients", "optimizer", "blocks", "workspace", "beside", "peak",
-                           "communicator"})
-    table += fmt::format(" {:>12}", name);
+                           "communication"})
+    table += fmt::format(" {:>{}}", name, kWidth);
   table += "  peak reached at\n";
   for (const DryRank& rank : ranks) {
     const RankMemory& m = rank.memory;
     const std::int64_t buffers = m.parameters + m.masters + m.gradients + m.optimizer + m.blocks + m.workspace;
     table += fmt::format("{:>4}", rank.at.pp);
     for (const std::int64_t bytes : {m.parameters, m.masters, m.gradients, m.optimizer, m.blocks, m.workspace,
-                                     m.allocator_peak - buffers, m.allocator_peak, m.communicator})
-      table += fmt::format(" {:>12}", ir::bytes_text(bytes));
+                                     m.allocator_peak - buffers, m.allocator_peak, m.communication})
+      table += fmt::format(" {:>{}}", ir::bytes_text(bytes), kWidth);
     table += fmt::format("  {}\n", rank.peak_action.empty() ? "the start" : rank.peak_action);
   }
   return table;

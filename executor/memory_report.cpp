@@ -30,7 +30,7 @@ RankMemory measure(const Parameters& parameters, const BlockPool& pool, const Bl
   memory.workspace = pool.workspace_bytes();
   memory.blocks = pool.allocated() - memory.workspace;
   memory.host += host.allocated();
-  memory.communicator = static_cast<std::int64_t>(comm.scratch_bytes());
+  memory.communication = static_cast<std::int64_t>(comm.scratch_bytes());
   memory.allocator_peak = counter.peak.load();
   return memory;
 }
@@ -49,7 +49,7 @@ void write_memory_file(const std::filesystem::path& path, std::string_view devic
                     {"blocks_bytes", m.blocks},
                     {"workspace_bytes", m.workspace},
                     {"host_bytes", m.host},
-                    {"communicator_bytes", m.communicator},
+                    {"communication_bytes", m.communication},
                     {"allocator_peak_bytes", m.allocator_peak}});
   write_file(path, nlohmann::ordered_json{{"device", device}, {"ranks", rows}}.dump(2) + "\n");
 }

@@ -15,11 +15,11 @@
 namespace fem::exec {
 
 // Bytes. `allocator_peak` is the most that LibTorch's allocator held for the rank's thread at once. It includes the
-// buffers, whose sizes are given by kind, but for the communicator's scratch, and what operators allocate beside them.
+// buffers, whose sizes are given by kind, but for the scratch of sums, and what operators allocate beside them.
 struct RankMemory {
   std::int64_t parameters = 0, masters = 0, gradients = 0, optimizer = 0;  // see Parameters
   std::int64_t blocks = 0, workspace = 0;                                  // of activations: see BlockPool
-  std::int64_t communicator = 0;                                           // scratch of sums
+  std::int64_t communication = 0;                                          // scratch of sums: see Communicator
   std::int64_t host = 0;                                                   // what is offloaded
   std::int64_t allocator_peak = 0;
 };

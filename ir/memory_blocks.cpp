@@ -309,6 +309,7 @@ std::string_view name(MemoryKind kind) {
     case MemoryKind::WeightWork: return "weight_work";
     case MemoryKind::ActGradients: return "activation_gradients";
     case MemoryKind::Workspace: return "workspace";
+    case MemoryKind::Communication: return "communication";
   }
   return "";
 }

@@ -22,8 +22,9 @@ enum class MemoryKind : std::uint8_t {
   WeightWork,    // what BackwardInput keeps for BackwardWeight
   ActGradients,  // gradients of activations
   Workspace,     // scratch inside an action
+  Communication,  // scratch of sums over a group, where the executor adds by itself: reduction_scratch.hpp
 };
-inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::Workspace) + 1;
+inline constexpr int kMemoryKinds = static_cast<int>(MemoryKind::Communication) + 1;
 std::string_view name(MemoryKind kind);
 
 // What memory.offload keeps in host memory between its uses. The state of the optimizer is there from step to step.
@@ -62,8 +63,8 @@ struct RankBlocks {
 // Moments that come from host memory are blocks at every level.
 RankBlocks memory_blocks(const Plan& plan, const Program& program, std::size_t rank);
 
-// What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace of
-// the plan's most demanding action.
+// What is there from beginning to end of every program: parameters, gradients, optimizer state, and the workspace and
+// the scratch of the plan's most demanding actions.
 KindBytes persistent_bytes(const Plan& plan, std::size_t rank);
 // Of host memory: the optimizer state, where memory.offload says so.
 std::int64_t persistent_host_bytes(const Plan& plan, std::size_t rank);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ir/memory_blocks.hpp"
+#include "ir/reduction_scratch.hpp"
 #include "ir/replicas.hpp"
 #include "ir/unit_sizes.hpp"
 
@@ -48,6 +49,7 @@ KindBytes persistent_bytes(const Plan& plan, std::size_t rank) {
   });
   if (!gathers_into_blocks(plan)) of(MemoryKind::Parameters) += most_gathered;
   if (shared) of(MemoryKind::Gradients) += most_reduced;
+  of(MemoryKind::Communication) = reduction_scratch_bytes(plan, rank);
   for (const Program& program : plan.programs) {
     of(MemoryKind::Workspace) = std::max(of(MemoryKind::Workspace), workspace(plan, program, rank));
   }

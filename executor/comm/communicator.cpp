@@ -7,12 +7,14 @@
 
 #include "executor/comm/bf16.hpp"
 #include "executor/comm/checks.hpp"
+#include "ir/reduction_scratch.hpp"
 
 namespace fem::exec {
 namespace {
 
-// Elements that one member sums at a time: bounds the scratch at (members + 1) megabytes, and stays in the cache.
-constexpr std::size_t kChunk = 256 * 1024;
+constexpr auto kChunk = static_cast<std::size_t>(ir::kReductionChunk);
+
+std::int64_t elements(std::span<const float> data) { return static_cast<std::int64_t>(data.size()); }
 
 template <class From, class To>
 void copy(const From* from, std::size_t count, To* to) {
@@ -100,40 +102,32 @@ void reduce_scatter(Communicator& comm, ir::Group group, std::span<float> data, 
 }  // namespace
 
 std::size_t Communicator::scratch_bytes() const {
-  std::size_t elements = 0;
-  for (const std::vector<float>& scratch : scratch_) elements += scratch.size();
-  return elements * sizeof(float);
+  std::size_t count = 0;
+  for (const std::vector<float>& scratch : scratch_) count += scratch.size();
+  return count * sizeof(float);
 }
 
-std::size_t Communicator::all_reduce_scratch(std::size_t members, std::size_t elements) {
-  return members == 1 ? 0 : members * std::max(std::min(kChunk, elements / members), elements % members);
-}
-
-std::size_t Communicator::reduce_scatter_scratch(std::size_t members, std::size_t elements) {
-  return members == 1 ? 0 : 2 * members * std::min(kChunk, elements / members);
-}
-
-float* Communicator::scratch_for(std::size_t elements, ir::Lane lane) {
-  return grow(scratch_[static_cast<std::size_t>(lane)], elements);
+float* Communicator::scratch_for(std::int64_t elements, ir::Lane lane) {
+  return grow(scratch_[static_cast<std::size_t>(lane)], static_cast<std::size_t>(elements));
 }
 
 void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::size_t scratch = all_reduce_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  const std::int64_t scratch = ir::all_reduce_scratch(group_size(group), elements(data));
   all_reduce<float>(*this, group, data, scratch_for(scratch, lane), lane);
 }
 
 void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::size_t scratch = reduce_scatter_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  const std::int64_t scratch = ir::reduce_scatter_scratch(group_size(group), elements(data));
   reduce_scatter<float>(*this, group, data, scratch_for(scratch, lane), lane);
 }
 
 void Communicator::all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::size_t scratch = all_reduce_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  const std::int64_t scratch = ir::all_reduce_scratch(group_size(group), elements(data));
   all_reduce<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
 }
 
 void Communicator::reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::size_t scratch = reduce_scatter_scratch(static_cast<std::size_t>(group_size(group)), data.size());
+  const std::int64_t scratch = ir::reduce_scatter_scratch(group_size(group), elements(data));
   reduce_scatter<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
 }
 

@@ -66,7 +66,7 @@ class Communicator {
   // `data` holds group_size equal blocks; block group_rank ends with the sum, the others are left undefined.
   virtual void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
 
-  // Bytes of scratch that sums have taken and keep. It is not LibTorch's memory.
+  // Bytes of scratch that sums have taken and keep: ir/reduction_scratch.hpp. It is not LibTorch's memory.
   virtual std::size_t scratch_bytes() const;
 
   // The same sums of values that each member rounds to bf16, its own included: who sums an element does not show in it.
@@ -81,13 +81,8 @@ class Communicator {
   // Where this rank stands in its program: errors carry its step and action.
   virtual Progress& progress() { return own_progress_; }
 
- protected:
-  // Elements of scratch that the default sums take, for a group of `members` and data of so many elements.
-  static std::size_t all_reduce_scratch(std::size_t members, std::size_t elements);
-  static std::size_t reduce_scatter_scratch(std::size_t members, std::size_t elements);
-
  private:
-  float* scratch_for(std::size_t elements, ir::Lane lane);
+  float* scratch_for(std::int64_t elements, ir::Lane lane);
 
   std::vector<float> scratch_[ir::kLanes];
   Progress own_progress_;

@@ -6,6 +6,7 @@
 
 #include "executor/comm/checks.hpp"
 #include "executor/error.hpp"
+#include "ir/reduction_scratch.hpp"
 
 namespace fem::exec {
 namespace {
@@ -40,12 +41,12 @@ class NullCommunicator final : public Communicator {
   // A sum with nobody else: the data stay, and may be absent, so the sums of the base must not read them.
   void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane) override {
     alive(group);
-    grow(all_reduce_scratch(members(group), data.size()));
+    grow(ir::all_reduce_scratch(group_size(group), static_cast<std::int64_t>(data.size())));
   }
   void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane) override {
     alive(group);
     check_equal_blocks(*this, group, data.size());
-    grow(reduce_scatter_scratch(members(group), data.size()));
+    grow(ir::reduce_scatter_scratch(group_size(group), static_cast<std::int64_t>(data.size())));
   }
   std::size_t scratch_bytes() const override { return scratch_ * sizeof(float); }
 
@@ -63,8 +64,7 @@ class NullCommunicator final : public Communicator {
     FEM_CHECK(group != ir::Group::none, "a collective needs a group");
     return static_cast<std::size_t>(group);
   }
-  std::size_t members(ir::Group group) const { return static_cast<std::size_t>(group_size(group)); }
-  void grow(std::size_t elements) { scratch_ = std::max(scratch_, elements); }
+  void grow(std::int64_t elements) { scratch_ = std::max(scratch_, static_cast<std::size_t>(elements)); }
   void alive() const {
     if (failed_.load()) throw ExecutionError("stopped because this rank failed", rank_);
   }

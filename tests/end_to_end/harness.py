@@ -27,7 +27,9 @@ run: {steps: 4, eval_interval: 2, eval_steps: 2}
 """
 
 # Kinds of memory that are there from beginning to end, in femc's figures and in femrun's.
-STATE = ("parameters", "masters", "gradients", "optimizer", "workspace")
+# What a rank holds all the time of LibTorch's allocator, and in all.
+TORCH_STATE = ("parameters", "masters", "gradients", "optimizer", "workspace")
+STATE = (*TORCH_STATE, "communication")
 
 # About 6000 tokens in 40 documents, of which make_data.py holds out every tenth.
 SENTENCES = ["the plan says what every rank does before it runs. ", "a receive waits for its send. ",

@@ -1,7 +1,7 @@
 """What femc says that a rank holds is what femrun's ranks hold: two programs that share no code, to the byte."""
 import unittest
 
-from harness import STATE, EndToEnd
+from harness import TORCH_STATE, EndToEnd
 
 
 class Forecast(EndToEnd):
@@ -15,7 +15,7 @@ class Forecast(EndToEnd):
                 pools = said[rank["pp"]]["pool_bytes"], evaluation[rank["pp"]]["pool_bytes"]
                 self.assertGreaterEqual(rank["blocks_bytes"], max(pools))
                 self.assertLessEqual(rank["blocks_bytes"], sum(pools))
-                held = sum(rank[f"{kind}_bytes"] for kind in (*STATE, "blocks"))
+                held = sum(rank[f"{kind}_bytes"] for kind in (*TORCH_STATE, "blocks"))
                 self.assertGreaterEqual(rank["allocator_peak_bytes"], held)
 
     def test_the_forecast_is_what_is_measured(self):
@@ -27,6 +27,10 @@ class Forecast(EndToEnd):
                            f"memory.recompute={recompute}", f"precision.compute={precision}",
                            f"model.dropout={0.1 * (i % 2)}",
                            "parallel.reduce=" + ("step", "microbatch")[zero >= 2])
+
+    def test_replicas_of_two_directions(self):
+        for dp in (1, 2):
+            self.check("parallel.pp=2", f"parallel.dp={dp}", "schedule.name=dualpipe", "batch.global=16")
 
     def test_the_forecast_follows_shard_groups_and_buckets(self):
         for zero, reduce in ((1, "step"), (2, "microbatch"), (3, "bucket"), (3, "microbatch")):
