@@ -7,15 +7,13 @@
 
 #include <ATen/ops/empty.h>
 
-#include "compiler/planner.hpp"
-#include "compiler/schedule_files.hpp"
 #include "counting.hpp"
 #include "executor/interpreter.hpp"
 #include "executor/units/arithmetic.hpp"
 #include "ir/replicas.hpp"
 #include "ir/text.hpp"
 #include "ir/units.hpp"
-#include "passes/manager.hpp"
+#include "tests/executor/configured_plan.hpp"
 #include "tests/executor/support.hpp"
 
 namespace fem::exec::test {
@@ -73,21 +71,7 @@ ir::Plan plan_of(const Case& c, const std::string& format) {
   const std::string text =
       "model: {layers: 4, hidden: 64, intermediate: 96, heads: 4, kv_heads: 2, vocab: 128}\n"
       "parallel: {pp: 2}\nbatch: {global: 16, micro: 1, seq_len: 32}\nprecision: {compute: " + format + "}\n";
-  ir::DiagnosticSink sink;
-  const auto fail = [&] { throw std::runtime_error(c.name + ": " + sink.text()); };
-  const auto configuration =
-      compiler::read_configuration(std::make_shared<const ir::SourceText>("case.yaml", text), c.set, sink);
-  if (!configuration) fail();
-  const auto schedule = compiler::load_schedule(
-      configuration->settings().schedule.name, compiler::default_schedule_folders(),
-      [&](std::string why) { sink.error({}, why); }, sink);
-  if (!schedule) fail();
-  auto plan = compiler::make_plan(*configuration, *schedule, sink);
-  if (!plan) fail();
-  const ir::SourceText names("passes", passes::default_pipeline(plan->settings));
-  const auto pipeline = passes::parse_pipeline(names, sink);
-  if (!pipeline || !passes::run_pipeline(*pipeline, *plan, sink)) fail();
-  return std::move(*plan);
+  return configured_plan(text, c.set);
 }
 
 std::vector<LoadedMicrobatch> batches_of(const ir::Settings& settings, int count) {

@@ -4,6 +4,7 @@
 #include "ir/beside_blocks.hpp"
 #include "ir/bytes.hpp"
 #include "ir/memory_blocks.hpp"
+#include "ir/reduction_scratch.hpp"
 #include "ir/verify.hpp"
 #include "tests/ir/plans.hpp"
 
@@ -137,6 +138,46 @@ TEST(BesideBlocks, HiddenIsTheMostOfTheRanksUnits) {
   };
   EXPECT_EQ(hidden_bytes(plan, 0), most(UnitKind::block)) << "embedding and blocks: the embedding hides nothing";
   EXPECT_EQ(hidden_bytes(plan, 1), std::max(most(UnitKind::block), most(UnitKind::head)));
+}
+
+// An all-reduce divides its data: a block from each member, fp32. A reduce-scatter packs what it sends too. Both work
+// through 2^18 elements of each member at a time.
+TEST(ReductionScratch, IsThatOfTheLargestSum) {
+  Plan plan = stage_plan({.pp = 1});
+  auto& parallel = plan.settings.parallel;
+  const auto scratch = [&](std::int64_t dp, std::int64_t zero, std::int64_t shard = 0) {
+    parallel.dp = dp;
+    parallel.zero = zero;
+    parallel.shard = shard;
+    return reduction_scratch_bytes(plan, 0);
+  };
+  const auto largest = [&](int pieces) {
+    std::int64_t most = 0;
+    for (const UnitKind kind : {UnitKind::embedding, UnitKind::block, UnitKind::head})
+      most = std::max(most, flat_elements(kind, unit_dims(plan.settings), pieces));
+    return most;
+  };
+  ASSERT_LT(largest(4), 1 << 18);
+  EXPECT_EQ(scratch(1, 0), 0);
+  EXPECT_EQ(scratch(1, 3), 0);
+  EXPECT_EQ(scratch(4, 0), 4 * largest(4));
+  for (const std::int64_t zero : {1, 2, 3}) EXPECT_EQ(scratch(4, zero), 2 * 4 * largest(4));
+  EXPECT_EQ(scratch(4, 1, 2), 2 * 4 * largest(2)) << "inside a group of two";
+  plan.settings.model.vocab = 1'000'000;
+  EXPECT_EQ(scratch(4, 0), 4 * 4 * (1 << 18));
+  EXPECT_EQ(scratch(4, 1), 2 * 4 * 4 * (1 << 18));
+  EXPECT_EQ(scratch(8, 1, 2), 2 * 2 * 4 * (1 << 18));
+  EXPECT_EQ(scratch(64, 1, 2), 4 * largest(2) / 2) << "between 32 groups, what a rank owns";
+}
+
+TEST(ReductionScratch, CountsReplicasOfTwoDirections) {
+  const Plan plan = stage_plan({.pp = 2, .microbatches = 4, .placement = Placement::Bidirectional});
+  std::int64_t most = 0;
+  each_unit_of_rank(plan.stages, 0, [&](int unit) {
+    most = std::max(most, flat_elements(unit_kind(plan.settings, unit), unit_dims(plan.settings)));
+  });
+  EXPECT_EQ(plan.settings.parallel.dp, 1);
+  EXPECT_EQ(reduction_scratch_bytes(plan, 0), 4 * most);
 }
 
 TEST(MemoryLimit, IsKeptToTheByte) {
