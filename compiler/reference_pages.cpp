@@ -104,7 +104,8 @@ std::string settings_page() {
       if (row.section != section.name) continue;
       const std::string key = fmt::format("{}.{}", row.section, row.key);
       const bool must = std::ranges::find(required, key) != required.end();
-      const std::string type = row.choices.empty() ? std::string(type_name(row.type)) : cell(row.choices);
+      std::string type = row.allowed.choices.empty() ? std::string(type_name(row.type)) : cell(row.allowed.choices);
+      if (const std::string limit = ir::limit_text(row); !limit.empty()) type += ", " + limit;
       const std::string value = ir::setting_text(defaults, row);
       text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.key, type,
                           must                               ? "required"

@@ -8,7 +8,7 @@
 namespace fem::exec {
 namespace {
 
-constexpr std::int64_t kMostScale = std::int64_t{1} << 40;  // as ir/verify_settings.cpp allows at the start
+constexpr auto kMostScale = static_cast<std::int64_t>(ir::kMostScale);  // as a setting, too
 
 bool power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
 

@@ -1,8 +1,10 @@
 #include "ir/settings.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <type_traits>
 
@@ -18,10 +20,19 @@ constexpr std::array kSections{
 #include "ir/settings.def"
 };
 
+constexpr double kAboveZero = std::numeric_limits<double>::min();  // the least positive number: zero is excluded
+constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
+
+#define ANY AllowedValues{}
+#define ONE_OF(words) AllowedValues{.choices = words}
+#define AT_LEAST(n) AllowedValues{.least = n}
+#define BETWEEN(n, m) AllowedValues{.least = n, .most = m}
+#define ABOVE_ZERO AT_LEAST(kAboveZero)
+#define BELOW_ONE BETWEEN(0, kBelowOne)
 constexpr std::array kSettings{
 #define SECTION(...)
-#define SETTING(section, key, type, value, choices, change, doc)                                    \
-  SettingInfo{#section, #key,  SettingType::type, choices, SettingChange::change, doc, \
+#define SETTING(section, key, type, value, allowed, change, doc)                       \
+  SettingInfo{#section, #key,  SettingType::type, allowed, SettingChange::change, doc, \
               [](Settings& s) -> SettingRef { return &s.section.key; }},
 #define END_SECTION(...)
 #include "ir/settings.def"
@@ -81,11 +92,11 @@ std::string read(bool& value, const SettingInfo&, std::string_view text) {
 }
 
 std::string read(std::string& value, const SettingInfo& row, std::string_view text) {
-  if (!row.choices.empty()) {
-    const std::vector<std::string_view> words = split(row.choices, '|');
+  if (!row.allowed.choices.empty()) {
+    const std::vector<std::string_view> words = split(row.allowed.choices, '|');
     bool known = false;
     for (const std::string_view word : words) known = known || word == text;
-    if (!known) return "not one of " + std::string(row.choices) + did_you_mean(text, words);
+    if (!known) return "not one of " + std::string(row.allowed.choices) + did_you_mean(text, words);
   }
   value = text;
   return {};
@@ -157,6 +168,28 @@ std::string setting_text(const Settings& settings, const SettingInfo& row) {
       },
       row.at(const_cast<Settings&>(settings)));
   return out;
+}
+
+std::string limit_text(const SettingInfo& row) {
+  const auto number = [](double v) { return std::to_string(static_cast<std::int64_t>(v)); };
+  const auto [choices, least, most] = row.allowed;
+  if (!std::isfinite(least)) return "";
+  if (least == kAboveZero) return "above 0";
+  if (most == kBelowOne) return "at least 0 and below 1";
+  return std::isfinite(most) ? "between " + number(least) + " and " + number(most) : "at least " + number(least);
+}
+
+bool within_limits(const Settings& settings, const SettingInfo& row) {
+  const auto within = [&](double value, double most) {
+    return std::isfinite(value) && value >= row.allowed.least && value <= most;
+  };
+  // One accessor serves readers and writers; here it is only read through.
+  const SettingRef ref = row.at(const_cast<Settings&>(settings));
+  if (limit_text(row).empty()) return true;
+  if (const auto* integer = std::get_if<setting_type::Int*>(&ref))
+    return within(static_cast<double>(**integer), std::min(row.allowed.most, kMostInt));
+  if (const auto* real = std::get_if<setting_type::Real*>(&ref)) return within(**real, row.allowed.most);
+  return true;
 }
 
 std::string set_from_text(Settings& settings, const SettingInfo& row, std::string_view text) {

@@ -1,9 +1,6 @@
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cmath>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "ir/bytes.hpp"
@@ -14,101 +11,17 @@
 namespace fem::ir::verifying {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-constexpr double kAboveZero = std::numeric_limits<double>::min();  // the least positive number: zero is excluded
-constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
-constexpr double kMostInt = 9007199254740992.0;  // 2^53: integers up to here are exact as double
-constexpr double kMostUnits = std::numeric_limits<std::int16_t>::max() - 2;
-constexpr double kMostRanks = std::numeric_limits<std::int16_t>::max();
-constexpr double kMostSize = 1 << 24;
-constexpr double kMostScale = 1099511627776.0;  // 2^40
-
-struct Limit {
-  std::string_view section, key;
-  double least, most;
-};
-
-constexpr auto kLimits = std::to_array<Limit>({
-    {"model", "layers", 1, kMostUnits},
-    {"model", "hidden", 1, kMostSize},
-    {"model", "intermediate", 1, kMostSize},
-    {"model", "heads", 1, kMostSize},
-    {"model", "kv_heads", 0, kMostSize},
-    {"model", "head_dim", 0, kMostSize},
-    {"model", "vocab", 1, kMostSize},
-    {"model", "norm_eps", 0, kNoLimit},
-    {"model", "rope_theta", kAboveZero, kNoLimit},
-    {"model", "init_std", 0, kNoLimit},
-    {"model", "dropout", 0, kBelowOne},
-    {"parallel", "pp", 1, kMostRanks},
-    {"parallel", "dp", 1, kMostRanks},
-    {"parallel", "tp", 1, kMostRanks},
-    {"parallel", "cp", 1, kMostRanks},
-    {"parallel", "ep", 1, kMostRanks},
-    {"parallel", "zero", 0, 3},
-    {"parallel", "shard", 0, kMostRanks},
-    {"schedule", "chunks", 0, kMostUnits},
-    {"batch", "global", 1, kMostInt},
-    {"batch", "micro", 1, kMostSize},
-    {"batch", "seq_len", 1, kMostSize},
-    {"precision", "loss_scale", 1, kMostScale},
-    {"precision", "loss_scale_interval", 1, kMostInt},
-    {"precision", "loss_scale_factor", 2, 65536},
-    {"memory", "recompute_every", 1, kMostUnits},
-    {"memory", "recompute_first", 0, kMostUnits},
-    {"memory", "recompute_last", -1, kMostUnits},
-    {"memory", "offload_gap", 1, kMostSize},
-    {"overlap", "prefetch", 0, kMostUnits},
-    {"overlap", "receive_ahead", 0, kMostSize},
-    {"overlap", "slack", 0, kMostSize},
-    {"optimizer", "lr", 0, kNoLimit},
-    {"optimizer", "min_lr", 0, kNoLimit},
-    {"optimizer", "warmup_steps", 0, kMostInt},
-    {"optimizer", "beta1", 0, kBelowOne},
-    {"optimizer", "beta2", 0, kBelowOne},
-    {"optimizer", "eps", kAboveZero, kNoLimit},
-    {"optimizer", "weight_decay", 0, kNoLimit},
-    {"optimizer", "clip_norm", 0, kNoLimit},
-    {"run", "steps", 0, kMostInt},
-    {"run", "eval_interval", 0, kMostInt},
-    {"run", "eval_steps", 0, kMostInt},
-    {"run", "log_interval", 1, kMostInt},
-    {"run", "skip_limit", 1, kMostInt},
-});
-
-std::optional<double> as_number(const Settings& settings, const SettingInfo& row) {
-  // One accessor serves readers and writers; here it is only read through.
-  const SettingRef ref = row.at(const_cast<Settings&>(settings));
-  if (const auto* integer = std::get_if<setting_type::Int*>(&ref)) return static_cast<double>(**integer);
-  if (const auto* real = std::get_if<setting_type::Real*>(&ref)) return **real;
-  return std::nullopt;
-}
-
-std::string limit_text(const Limit& limit) {
-  const auto number = [](double v) { return std::to_string(static_cast<std::int64_t>(v)); };
-  if (limit.least == kAboveZero) return "must be above 0";
-  if (limit.most == kBelowOne) return "must be at least 0 and below 1";
-  if (limit.most == kNoLimit || limit.most == kMostInt) return "must be at least " + number(limit.least);
-  return "must be between " + number(limit.least) + " and " + number(limit.most);
-}
-
 void check_limits(const Settings& settings, Report& report) {
-  for (const Limit& limit : kLimits) {
-    const SettingInfo* row = find_setting(limit.section, limit.key);
-    const std::optional<double> value = row ? as_number(settings, *row) : std::nullopt;
-    if (value && *value >= limit.least && *value <= limit.most && std::isfinite(*value)) continue;
-    const std::string text = row ? setting_text(settings, *row) : "";
-    report.settings(Code::V01, limit.section,
-                    std::string(limit.section) + "." + std::string(limit.key) + " = " + text + " " + limit_text(limit));
-  }
+  const auto wrong = [&](const SettingInfo& row, const std::string& text, const std::string& why) {
+    report.settings(Code::V01, row.section,
+                    std::string(row.section) + "." + std::string(row.key) + " = " + text + " " + why);
+  };
   for (const SettingInfo& row : setting_table()) {
-    if (row.choices.empty()) continue;
-    Settings copy;
     const std::string text = setting_text(settings, row);
-    if (const std::string reason = set_from_text(copy, row, text); !reason.empty()) {
-      report.settings(Code::V01, row.section,
-                      std::string(row.section) + "." + std::string(row.key) + " = " + text + " is " + reason);
-    }
+    if (!within_limits(settings, row)) wrong(row, text, "must be " + limit_text(row));
+    if (row.allowed.choices.empty()) continue;
+    Settings copy;
+    if (const std::string reason = set_from_text(copy, row, text); !reason.empty()) wrong(row, text, "is " + reason);
   }
 }
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
 
 #include "ir/plan.hpp"
@@ -107,6 +109,45 @@ TEST(Settings, MicrobatchesDivideTheGlobalBatch) {
   EXPECT_EQ(microbatches(s), 4);
   s.parallel.dp = 0;
   EXPECT_EQ(microbatches(s), 0);
+}
+
+// The least and the most that a row allows are within its limits, what lies beyond is not.
+TEST(Settings, LimitsAreThoseOfTheTable) {
+  int limited = 0;
+  for (const SettingInfo& row : setting_table()) {
+    Settings settings;
+    EXPECT_TRUE(row.type == SettingType::Int || row.type == SettingType::Real || limit_text(row).empty()) << row.key;
+    if (limit_text(row).empty()) continue;
+    ++limited;
+    const auto within = [&](double value) {
+      if (row.type == SettingType::Int) {
+        *std::get<setting_type::Int*>(row.at(settings)) = static_cast<std::int64_t>(value);
+      } else {
+        *std::get<setting_type::Real*>(row.at(settings)) = value;
+      }
+      return within_limits(settings, row);
+    };
+    const double step = row.type == SettingType::Int ? 1 : 1e-3;
+    EXPECT_TRUE(within(row.allowed.least)) << row.key;
+    EXPECT_FALSE(within(row.allowed.least - step)) << row.key;
+    if (std::isfinite(row.allowed.most)) {
+      EXPECT_TRUE(within(row.allowed.most)) << row.key;
+      EXPECT_FALSE(within(row.allowed.most + step)) << row.key;
+    } else {
+      EXPECT_FALSE(within(row.type == SettingType::Int ? kMostInt + 2 : row.allowed.most)) << row.key;
+    }
+    if (row.type == SettingType::Int) continue;
+    EXPECT_FALSE(within(std::numeric_limits<double>::quiet_NaN())) << row.key;
+  }
+  EXPECT_GT(limited, 40);
+}
+
+TEST(Settings, LimitsAreSaidInWords) {
+  EXPECT_EQ(limit_text(*find_setting("parallel", "zero")), "between 0 and 3");
+  EXPECT_EQ(limit_text(*find_setting("run", "log_interval")), "at least 1");
+  EXPECT_EQ(limit_text(*find_setting("optimizer", "eps")), "above 0");
+  EXPECT_EQ(limit_text(*find_setting("model", "dropout")), "at least 0 and below 1");
+  EXPECT_EQ(limit_text(*find_setting("data", "seed")), "");
 }
 
 }  // namespace
