@@ -36,7 +36,7 @@ Update::Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm,
       pool_(pool),
       norm_(plan, parameters.replica()),
       optimizers_(plan.stages.size()),
-      bf16_(plan.settings.precision.reduce == "bf16"),
+      payload_(plan.settings.precision.reduce == "bf16" ? Payload::Bf16 : Payload::Fp32),
       replicas_reduced_(plan.stages.size()) {
   for (StageParameters& mine : parameters.stages())
     optimizers_[static_cast<std::size_t>(mine.stage)] = std::make_unique<AdamW>(plan.settings, mine);
@@ -142,33 +142,21 @@ void Update::sum_tied(const at::Tensor& sum) {
 
 void Update::all_reduce(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
-    sum_replicas(group, mine.grad);
+    comm_.all_reduce_sum(group, values(mine.grad), payload_);
     keep_reduced(mine);
   });
-}
-
-void Update::sum_replicas(ir::Group group, const at::Tensor& gradients) {
-  if (bf16_) {
-    comm_.all_reduce_sum_bf16(group, values(gradients));
-  } else {
-    comm_.all_reduce_sum(group, values(gradients));
-  }
 }
 
 void Update::reduce_scatter(int s, int unit, ir::Group group) {
   each_unit(s, unit, [&](UnitParameters& mine) {
     FEM_CHECK(comm_.group_size(group) * mine.owned == mine.elements, "the group does not divide the gradients evenly");
-    if (bf16_) {
-      comm_.reduce_scatter_sum_bf16(group, values(mine.grad));
-    } else {
-      comm_.reduce_scatter_sum(group, values(mine.grad));
-    }
+    comm_.reduce_scatter_sum(group, values(mine.grad), payload_);
     keep_reduced(mine);
   });
 }
 
 void Update::all_reduce_shard(int s, int unit, ir::Group group) {
-  each_unit(s, unit, [&](UnitParameters& mine) { sum_replicas(group, mine.reduced); });
+  each_unit(s, unit, [&](UnitParameters& mine) { comm_.all_reduce_sum(group, values(mine.reduced), payload_); });
 }
 
 void Update::keep_reduced(UnitParameters& unit) {

@@ -71,7 +71,6 @@ class Update {
   void sum_tied(const at::Tensor& sum);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
-  void sum_replicas(ir::Group group, const at::Tensor& gradients);
   void keep_reduced(UnitParameters& unit);
 
   const ir::Plan& plan_;
@@ -83,7 +82,7 @@ class Update {
   std::vector<std::unique_ptr<AdamW>> optimizers_;  // by stage; null where another rank runs it
   std::vector<at::Tensor> embeddings_, heads_;      // accumulators of the tied copies on this rank
   at::Tensor tied_scratch_;                         // fp32, a piece of both copies' gradients, in pipeline order
-  bool bf16_;                                       // replicas send gradients in bf16
+  Payload payload_;                                 // of sums over replicas
   double loss_scale_ = 1;                           // of this step
   bool tied_reduced_ = false;
   std::vector<bool> replicas_reduced_;  // by stage, where both replicas are on this rank

@@ -111,24 +111,16 @@ float* Communicator::scratch_for(std::int64_t elements, ir::Lane lane) {
   return grow(scratch_[static_cast<std::size_t>(lane)], static_cast<std::size_t>(elements));
 }
 
-void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::int64_t scratch = ir::all_reduce_scratch(group_size(group), elements(data));
-  all_reduce<float>(*this, group, data, scratch_for(scratch, lane), lane);
+void Communicator::all_reduce_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) {
+  float* scratch = scratch_for(ir::all_reduce_scratch(group_size(group), elements(data)), lane);
+  if (payload == Payload::Bf16) return all_reduce<Bf16>(*this, group, data, scratch, lane);
+  all_reduce<float>(*this, group, data, scratch, lane);
 }
 
-void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::int64_t scratch = ir::reduce_scatter_scratch(group_size(group), elements(data));
-  reduce_scatter<float>(*this, group, data, scratch_for(scratch, lane), lane);
-}
-
-void Communicator::all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::int64_t scratch = ir::all_reduce_scratch(group_size(group), elements(data));
-  all_reduce<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
-}
-
-void Communicator::reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) {
-  const std::int64_t scratch = ir::reduce_scatter_scratch(group_size(group), elements(data));
-  reduce_scatter<Bf16>(*this, group, data, scratch_for(scratch, lane), lane);
+void Communicator::reduce_scatter_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) {
+  float* scratch = scratch_for(ir::reduce_scatter_scratch(group_size(group), elements(data)), lane);
+  if (payload == Payload::Bf16) return reduce_scatter<Bf16>(*this, group, data, scratch, lane);
+  reduce_scatter<float>(*this, group, data, scratch, lane);
 }
 
 }  // namespace fem::exec

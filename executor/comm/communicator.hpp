@@ -27,6 +27,10 @@ struct P2pHalf {
   std::size_t bytes = 0;
 };
 
+// What goes to the member that sums. Bf16: each member rounds its values, its own included, so that who sums an element
+// does not show in it.
+enum class Payload : std::uint8_t { Fp32, Bf16 };
+
 // One rank's end of all its groups. All of them are created when the communicator is, in one fixed order.
 //
 // Calls block until done on the CPU; on a CUDA backend they are issued on the stream of `lane` and return.
@@ -60,20 +64,17 @@ class Communicator {
                          ir::Lane lane = ir::Lane::Collective) = 0;
   virtual void barrier(ir::Group group) = 0;
 
-  // In place: every member ends with the same bits. Summed in group order, per element, in the element's type.
-  // The default divides the buffer over the members: all-to-all, ordered sum, all-gather. Scratch is kept.
-  virtual void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+  // In place: every member ends with the same bits. Summed in group order, per element, in fp32.
+  // The default divides the buffer over the members: all-to-all, ordered sum, all-gather of the sums in fp32. Scratch
+  // is kept. A group of one member sends nothing, and leaves the data as they are.
+  virtual void all_reduce_sum(ir::Group group, std::span<float> data, Payload payload = Payload::Fp32,
+                              ir::Lane lane = ir::Lane::Collective);
   // `data` holds group_size equal blocks; block group_rank ends with the sum, the others are left undefined.
-  virtual void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
+  virtual void reduce_scatter_sum(ir::Group group, std::span<float> data, Payload payload = Payload::Fp32,
+                                  ir::Lane lane = ir::Lane::Collective);
 
   // Bytes of scratch that sums have taken and keep: ir/reduction_scratch.hpp. It is not LibTorch's memory.
   virtual std::size_t scratch_bytes() const;
-
-  // The same sums of values that each member rounds to bf16, its own included: who sums an element does not show in it.
-  // bf16 goes to the member that sums, in fp32; all_reduce_sum_bf16 sends the sums on in fp32. A group of one member
-  // sends nothing, and leaves the data as they are.
-  virtual void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
-  virtual void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane = ir::Lane::Collective);
 
   // Marks this rank as failed and tells the others why. Never throws.
   virtual void fail(const std::string& reason) noexcept = 0;

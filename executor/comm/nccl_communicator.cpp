@@ -83,13 +83,10 @@ class NcclCommunicator final : public Communicator {
   void all_to_all(ir::Group group, const void* send, void* recv, std::size_t bytes, ir::Lane lane) override;
   void broadcast(ir::Group group, int root, void* data, std::size_t bytes, ir::Lane lane) override;
   void barrier(ir::Group group) override;
-  // NCCL's own sums: the same bits on every member and run to run, but not in group order.
-  void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) override;
-  void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) override;
-
-  // NCCL would add in bf16; summing in fp32 takes a kernel of our own.
-  void all_reduce_sum_bf16(ir::Group, std::span<float>, ir::Lane) override { refuse_bf16(); }
-  void reduce_scatter_sum_bf16(ir::Group, std::span<float>, ir::Lane) override { refuse_bf16(); }
+  // NCCL's own sums: the same bits on every member and run to run, but not in group order. Of bf16 it would add in
+  // bf16; summing in fp32 takes a kernel of our own.
+  void all_reduce_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) override;
+  void reduce_scatter_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) override;
 
   void fail(const std::string& reason) noexcept override { watchdog_.fail(reason); }
 
@@ -220,7 +217,8 @@ void NcclCommunicator::barrier(ir::Group group) {
   check_alive(lane);
 }
 
-void NcclCommunicator::all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
+void NcclCommunicator::all_reduce_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) {
+  if (payload == Payload::Bf16) refuse_bf16();
   if (group_size(group) == 1 || data.empty()) return check_alive(lane);
   issue({.kind = OperationKind::all_reduce, .group = group, .bytes = data.size_bytes()}, lane,
         [&](cudaStream_t stream) {
@@ -230,7 +228,8 @@ void NcclCommunicator::all_reduce_sum(ir::Group group, std::span<float> data, ir
         });
 }
 
-void NcclCommunicator::reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) {
+void NcclCommunicator::reduce_scatter_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) {
+  if (payload == Payload::Bf16) refuse_bf16();
   check_equal_blocks(*this, group, data.size());
   if (group_size(group) == 1 || data.empty()) return check_alive(lane);
   const std::size_t block = data.size() / static_cast<std::size_t>(group_size(group));

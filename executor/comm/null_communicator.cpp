@@ -39,23 +39,16 @@ class NullCommunicator final : public Communicator {
   }
   void barrier(ir::Group group) override { alive(group); }
   // A sum with nobody else: the data stay, and may be absent, so the sums of the base must not read them.
-  void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane) override {
+  void all_reduce_sum(ir::Group group, std::span<float> data, Payload, ir::Lane) override {
     alive(group);
     grow(ir::all_reduce_scratch(group_size(group), static_cast<std::int64_t>(data.size())));
   }
-  void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane) override {
+  void reduce_scatter_sum(ir::Group group, std::span<float> data, Payload, ir::Lane) override {
     alive(group);
     check_equal_blocks(*this, group, data.size());
     grow(ir::reduce_scatter_scratch(group_size(group), static_cast<std::int64_t>(data.size())));
   }
   std::size_t scratch_bytes() const override { return scratch_ * sizeof(float); }
-
-  void all_reduce_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
-    all_reduce_sum(group, data, lane);
-  }
-  void reduce_scatter_sum_bf16(ir::Group group, std::span<float> data, ir::Lane lane) override {
-    reduce_scatter_sum(group, data, lane);
-  }
 
   void fail(const std::string&) noexcept override { failed_.store(true); }
 

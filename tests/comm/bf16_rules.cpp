@@ -49,13 +49,13 @@ void bf16_sums_are_ordered_sums_of_rounded_values(Communicator& comm) {
         ++call;
         const std::size_t count = block * ranks.size() + more;
         std::vector<float> data = random_floats(seed_of(call, comm.rank()), count);
-        comm.all_reduce_sum_bf16(group, data);
+        comm.all_reduce_sum(group, data, Payload::Bf16);
         EXPECT_TRUE(same_bits(data.data(), reference_bf16_sum(ranks, call, count).data(), count))
             << ir::name(group) << ", " << count << " elements";
       }
       ++call;
       std::vector<float> data = random_floats(seed_of(call, comm.rank()), block * ranks.size());
-      comm.reduce_scatter_sum_bf16(group, data);
+      comm.reduce_scatter_sum(group, data, Payload::Bf16);
       const std::size_t own = static_cast<std::size_t>(comm.group_rank(group)) * block;
       EXPECT_TRUE(same_bits(data.data() + own, reference_bf16_sum(ranks, call, data.size()).data() + own, block))
           << ir::name(group) << ", blocks of " << block;
@@ -67,7 +67,7 @@ void bf16_sums_are_ordered_sums_of_rounded_values(Communicator& comm) {
 void bf16_sums_keep_what_is_not_finite(Communicator& comm) {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> data{1, inf, -inf, nan, -0.0f, std::bit_cast<float>(0x7f800001u)};
-  comm.all_reduce_sum_bf16(Group::world, data);
+  comm.all_reduce_sum(Group::world, data, Payload::Bf16);
   EXPECT_EQ(data[0], static_cast<float>(comm.size()));
   EXPECT_EQ(data[1], inf);
   EXPECT_EQ(data[2], -inf);

@@ -40,12 +40,12 @@ class Blocking final : public Communicator {
     fake::finish();
   }
   void barrier(ir::Group group) override { inner_.barrier(group); }
-  void all_reduce_sum(ir::Group group, std::span<float> data, ir::Lane lane) override {
-    inner_.all_reduce_sum(group, data, lane);
+  void all_reduce_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) override {
+    inner_.all_reduce_sum(group, data, payload, lane);
     fake::finish();
   }
-  void reduce_scatter_sum(ir::Group group, std::span<float> data, ir::Lane lane) override {
-    inner_.reduce_scatter_sum(group, data, lane);
+  void reduce_scatter_sum(ir::Group group, std::span<float> data, Payload payload, ir::Lane lane) override {
+    inner_.reduce_scatter_sum(group, data, payload, lane);
     fake::finish();
   }
   void fail(const std::string& reason) noexcept override { inner_.fail(reason); }

@@ -177,7 +177,7 @@ TEST(Nccl, CallsMayComeFromAnyThread) {
     std::jthread collective([&] {
       for (int i = 0; i < 20; ++i) {
         std::vector<float> values(3, static_cast<float>(i + comm.rank()));
-        blocking(comm)->all_reduce_sum(Group::dp, values, Lane::Collective);
+        blocking(comm)->all_reduce_sum(Group::dp, values, Payload::Fp32, Lane::Collective);
         EXPECT_THAT(values, Each(static_cast<float>(2 * i + 1)));
       }
     });

@@ -33,8 +33,8 @@ TEST(NullCommunicator, MovesNothingAndNeedsNoBuffers) {
   comm->barrier(Group::world);
   comm->all_reduce_sum(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000));
   comm->reduce_scatter_sum(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000));
-  comm->all_reduce_sum_bf16(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000));
-  comm->reduce_scatter_sum_bf16(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000));
+  comm->all_reduce_sum(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000), Payload::Bf16);
+  comm->reduce_scatter_sum(Group::dp, std::span<float>(static_cast<float*>(nullptr), 1000), Payload::Bf16);
   std::vector<float> data{1, 2, 3};
   comm->all_reduce_sum(Group::world, data);
   EXPECT_EQ(data, (std::vector<float>{1, 2, 3}));
