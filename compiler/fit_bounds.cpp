@@ -8,6 +8,7 @@
 #include "ir/replicas.hpp"
 #include "ir/units.hpp"
 #include "passes/manager.hpp"
+#include "passes/recomputed_blocks.hpp"
 
 namespace fem::compiler {
 namespace {
@@ -35,13 +36,13 @@ class StagePrices {
     const auto& memory = plan_.settings.memory;
     if (memory.recompute != "selective" && memory.recompute != "full") return 0;
     const ir::Stage& stage = plan_.stages[static_cast<std::size_t>(s)];
-    const std::int64_t last =
-        memory.recompute_last < 0 ? plan_.settings.model.layers - 1 : memory.recompute_last;
+    const std::vector<bool> chosen =
+        passes::recomputed_blocks(plan_.settings.model.layers, memory.recompute_every, memory.recompute_first,
+                                  memory.recompute_last);
     double seconds = 0;
     for (int u = stage.first_unit; u < stage.first_unit + stage.units; ++u) {
       if (ir::unit_kind(plan_.settings, u) != ir::UnitKind::block) continue;
-      const std::int64_t block = ir::unit_layer(u), beyond = block - memory.recompute_first;
-      if (beyond < 0 || block > last || beyond % std::max<std::int64_t>(1, memory.recompute_every) != 0) continue;
+      if (!chosen[static_cast<std::size_t>(ir::unit_layer(u))]) continue;
       Action a = action(ActionKind::Recompute, s, u);
       if (memory.recompute == "selective") a.slot = 1;
       seconds += price(a);

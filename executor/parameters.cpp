@@ -13,6 +13,11 @@
 namespace fem::exec {
 namespace {
 
+// In fp32, but for zero 3, the owned part of the working copy is the master.
+bool master_in_compute(const UnitParameters& unit) {
+  return unit.compute_own.const_data_ptr() == unit.master.const_data_ptr();
+}
+
 std::int64_t align(std::int64_t n) { return (n + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment; }
 
 }  // namespace
@@ -163,7 +168,7 @@ void Parameters::set_master(UnitParameters& unit, const at::Tensor& whole) {
 }
 
 void Parameters::refresh_compute(UnitParameters& unit) {
-  if (unit.compute_own.const_data_ptr() != unit.master.const_data_ptr()) unit.compute_own.copy_(unit.master);
+  if (!master_in_compute(unit)) unit.compute_own.copy_(unit.master);
 }
 
 void Parameters::refresh_compute() {
@@ -189,13 +194,19 @@ void Parameters::gather(UnitParameters& unit, Communicator& comm, ir::Group grou
 
 void Parameters::release(UnitParameters& unit) {
   FEM_CHECK(unit.gathered, "unit " + std::to_string(unit.unit) + " is released without being gathered");
-  if (poison_) unit.compute.fill_(std::numeric_limits<double>::quiet_NaN());
+  if (poison_) {
+    poison_others(unit);
+    if (!master_in_compute(unit)) unit.compute_own.fill_(std::numeric_limits<double>::quiet_NaN());
+  }
   unit.gathered = false;
   if (in_gather_buffer_ == &unit) in_gather_buffer_ = nullptr;
 }
 
 void Parameters::outdate(UnitParameters& unit) {
-  if (!poison_ || !unit.gathered || unit.owns_all()) return;
+  if (poison_ && unit.gathered) poison_others(unit);
+}
+
+void Parameters::poison_others(UnitParameters& unit) {
   const std::int64_t end = unit.owned_begin + unit.owned;
   unit.compute.narrow(0, 0, unit.owned_begin).fill_(std::numeric_limits<double>::quiet_NaN());
   unit.compute.narrow(0, end, unit.elements - end).fill_(std::numeric_limits<double>::quiet_NaN());

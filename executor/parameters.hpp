@@ -109,7 +109,8 @@ class Parameters {
   // Unshard: makes the working copy whole from the replicas' owned parts. With zero 3 all units share one buffer, and
   // one unit is gathered at a time; but at level lane the caller has placed the unit's window.
   void gather(UnitParameters& unit, Communicator& comm, ir::Group group);
-  // Reshard: the working copy is gone. With poison() its memory becomes NaN, so that a use would show.
+  // Reshard: the working copy is gone. With poison() its memory becomes NaN, so that a use would show; but for what is
+  // the master's too.
   void release(UnitParameters& unit);
   // After an update: of a working copy that stays, the other replicas' parts are old. With poison() they become NaN.
   void outdate(UnitParameters& unit);
@@ -127,6 +128,7 @@ class Parameters {
   at::Tensor zeros(std::int64_t elements, at::ScalarType type) const;
   at::Tensor host_zeros(std::int64_t elements) const;  // fp32
   UnitParameters make_unit(const ir::Settings& settings, std::int64_t unit);
+  static void poison_others(UnitParameters& unit);  // of `compute`, what other replicas own
   at::Tensor shared(at::Tensor& buffer, std::int64_t elements, at::ScalarType type);
 
   ReplicaPlace replica_;

@@ -8,6 +8,7 @@
 #include "ir/units.hpp"
 #include "passes/overlap_rank.hpp"
 #include "passes/pass.hpp"
+#include "passes/recomputed_blocks.hpp"
 
 namespace fem::passes {
 namespace {
@@ -132,9 +133,9 @@ bool run_recompute(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSin
                        " of a model with blocks 0 to " + std::to_string(blocks - 1));
     return false;
   }
-  std::vector<Again> again(static_cast<std::size_t>(blocks), Again::Nothing);
-  for (std::int64_t b = first; b <= last; b += options.integer("every")) {
-    again[static_cast<std::size_t>(b)] = mode == "selective" ? Again::Cheap : Again::Everything;
+  std::vector<Again> again;
+  for (const bool chosen : recomputed_blocks(blocks, options.integer("every"), first, last)) {
+    again.push_back(!chosen ? Again::Nothing : mode == "selective" ? Again::Cheap : Again::Everything);
   }
   for (ir::Program& program : plan.programs) {
     if (program.forward_only) continue;

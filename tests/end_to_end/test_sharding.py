@@ -184,6 +184,16 @@ class Sharding(EndToEnd):
                 self.assertEqual(resumed.steps, [1, 2, 3, 4])
                 self.assert_close(resumed, self.reference("parallel.pp=1", steady), 1e-6)
 
+    def test_a_release_by_hand_spares_the_masters(self):
+        gather = "  Unshard s0 over dp_cp\n"
+        for compute in ("fp32", "bf16"):
+            plan = self.plan("parallel.dp=2", "parallel.zero=1", f"precision.compute={compute}")
+            text = plan.read_text()
+            self.assertEqual(text.count(gather), 1)
+            by_hand = self.fresh(".plan")
+            by_hand.write_text(text.replace(gather, gather + "  Reshard s0\n" + gather))
+            self.assert_same(self.train(by_hand, "--poison"), self.train(plan))
+
 
 if __name__ == "__main__":
     unittest.main()
