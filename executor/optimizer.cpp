@@ -11,7 +11,7 @@ AdamW::AdamW(const ir::Settings& settings, StageParameters& stage)
     : beta1_(settings.optimizer.beta1),
       beta2_(settings.optimizer.beta2),
       eps_(settings.optimizer.eps),
-      count_(at::zeros({}, stage.units.at(0).master.options())) {
+      count_(at::zeros({}, stage.units.empty() ? at::TensorOptions(at::kFloat) : stage.units[0].master.options())) {
   for (UnitParameters& unit : stage.units) {
     Sets& sets = units_.emplace_back();
     sets.unit = &unit;
