@@ -65,11 +65,6 @@ Block StageRunner::take_input(const Local& here, int stage, int m, int unit) {
   return std::move(output);
 }
 
-void StageRunner::forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses) {
-  for (int u = 0; u < units(stage); ++u)
-    forward(stage, m, u, batch, keep ? Keep::everything : Keep::nothing, losses);
-}
-
 void StageRunner::forward(int stage, int m, int unit, const Microbatch& batch, Keep keep, LossReduction& losses) {
   Local& here = local(stage);
   LocalUnit& own = here.units[static_cast<std::size_t>(unit)];
@@ -155,21 +150,6 @@ void StageRunner::reload(int stage, int m, int unit, int slot) {
     saved = activations_.pool().take(bytes, ir::Lane::Copy);
     move_block(host, saved, bytes);
   });
-}
-
-void StageRunner::backward(int stage, int m) {
-  for (int u = units(stage); u-- > 0;) {
-    backward_input(stage, m, u);
-    backward_weight(stage, m, u);
-  }
-}
-
-void StageRunner::backward_input(int stage, int m) {
-  for (int u = units(stage); u-- > 0;) backward_input(stage, m, u);
-}
-
-void StageRunner::backward_weight(int stage, int m) {
-  for (int u = units(stage); u-- > 0;) backward_weight(stage, m, u);
 }
 
 void StageRunner::backward_input(int stage, int m, int unit) {

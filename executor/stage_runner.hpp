@@ -32,19 +32,11 @@ class StageRunner {
   // Before a program: what its units are told beside their microbatch. Without a call nothing is dropped or scaled.
   void begin(bool train, std::int64_t step, double loss_scale);
 
-  // Input (or the batch) -> output and saved tensors, or the loss. `keep`: a backward will follow.
-  void forward(int stage, int m, const Microbatch& batch, bool keep, LossReduction& losses);
-
-  // Gradient of the output and saved tensors -> gradient of the input, gradients added to the accumulators. Unit by
-  // unit, so that the weight work of one unit at most is alive.
-  void backward(int stage, int m);
-
-  // The same in two parts: the first leaves weight work, the second consumes it.
-  void backward_input(int stage, int m);
-  void backward_weight(int stage, int m);
-
-  // The same of one unit.
+  // Input (or the batch) -> output and saved tensors, or the loss.
   void forward(int stage, int m, int unit, const Microbatch& batch, Keep keep, LossReduction& losses);
+
+  // Gradient of the output and saved tensors -> gradient of the input, and weight work, from which the second adds to
+  // the gradients' accumulators.
   void backward_input(int stage, int m, int unit);
   void backward_weight(int stage, int m, int unit);
 

@@ -41,26 +41,32 @@ struct Rank {
     }
   }
 
-  // The stage's forwards, then its backwards, split or whole.
-  void step_by_stage(bool split) {
-    for (int m = 0; m < kMicrobatches; ++m) runner.forward(0, m, batches[m], true, losses);
-    for (int m = 0; m < kMicrobatches; ++m) {
-      if (!split) {
-        runner.backward(0, m);
-      } else {
-        runner.backward_input(0, m);
-      }
+  int units() { return runner.units(0); }
+  void forward(int m, Keep keep = Keep::everything) {
+    for (int u = 0; u < units(); ++u) runner.forward(0, m, u, batches[m], keep, losses);
+  }
+  void backward(int m) {
+    for (int u = units(); u-- > 0;) {
+      runner.backward_input(0, m, u);
+      runner.backward_weight(0, m, u);
     }
-    for (int m = 0; m < kMicrobatches && split; ++m) runner.backward_weight(0, m);
   }
 
-  // Unit by unit, with what `keep` left out recomputed before it is needed.
-  void step_by_unit(Keep keep) {
-    const int units = runner.units(0);
+  // All forwards, then all backwards, whole or in two parts.
+  void step(bool split) {
+    for (int m = 0; m < kMicrobatches; ++m) forward(m);
+    for (int m = 0; m < kMicrobatches && !split; ++m) backward(m);
+    for (int m = 0; m < kMicrobatches && split; ++m)
+      for (int u = units(); u-- > 0;) runner.backward_input(0, m, u);
+    for (int m = 0; m < kMicrobatches && split; ++m)
+      for (int u = units(); u-- > 0;) runner.backward_weight(0, m, u);
+  }
+
+  // With what `keep` left out recomputed before it is needed.
+  void step(Keep keep) {
+    for (int m = 0; m < kMicrobatches; ++m) forward(m, keep);
     for (int m = 0; m < kMicrobatches; ++m)
-      for (int u = 0; u < units; ++u) runner.forward(0, m, u, batches[m], keep, losses);
-    for (int m = 0; m < kMicrobatches; ++m)
-      for (int u = units; u-- > 0;) {
+      for (int u = units(); u-- > 0;) {
         if (keep == Keep::input) runner.recompute(0, m, u, batches[m], Recompute::everything);
         if (keep == Keep::expensive) runner.recompute(0, m, u, batches[m], Recompute::cheap);
         runner.backward_input(0, m, u);
@@ -97,29 +103,29 @@ class StageRunnerIn : public testing::TestWithParam<const char*> {};
 
 TEST_P(StageRunnerIn, UnitsWithRecomputingGiveTheStagesBits) {
   Rank whole(GetParam());
-  whole.step_by_stage(false);
+  whole.step(false);
   EXPECT_GT(whole.losses.loss(0).loss, 0);
   for (const Keep keep : {Keep::everything, Keep::input, Keep::expensive}) {
     Rank units(GetParam());
-    units.step_by_unit(keep);
+    units.step(keep);
     expect_same(units, whole);
   }
   Rank split(GetParam());
-  split.step_by_stage(true);
+  split.step(true);
   expect_same(split, whole);
 }
 
 // Dropped after the forward, as a pass may decide for some units and microbatches alone.
 TEST_P(StageRunnerIn, FreedTensorsAreRecomputed) {
   Rank whole(GetParam()), freed(GetParam());
-  whole.step_by_stage(false);
-  for (int m = 0; m < kMicrobatches; ++m) freed.runner.forward(0, m, freed.batches[m], true, freed.losses);
+  whole.step(false);
+  for (int m = 0; m < kMicrobatches; ++m) freed.forward(m);
   for (int u = 0; u < freed.runner.units(0); ++u)
     for (const auto& [m, what] : {std::pair{1, Recompute::everything}, {2, Recompute::cheap}}) {
       freed.runner.free_saved(0, m, u, what);
       freed.runner.recompute(0, m, u, freed.batches[m], what);
     }
-  for (int m = 0; m < kMicrobatches; ++m) freed.runner.backward(0, m);
+  for (int m = 0; m < kMicrobatches; ++m) freed.backward(m);
   expect_same(freed, whole);
 }
 
@@ -129,9 +135,9 @@ TEST_P(StageRunnerIn, MemoryIsWhatLifetimesDemand) {
   int i = 0;
   for (const Keep keep : {Keep::everything, Keep::expensive, Keep::input}) {
     Rank rank(GetParam());
-    rank.step_by_unit(keep);
+    rank.step(keep);
     const auto first = rank.activations.pool().allocated();
-    rank.step_by_unit(keep);
+    rank.step(keep);
     EXPECT_EQ(rank.activations.pool().allocated(), first) << "the second step allocated";
     kept[i++] = first;
   }
@@ -139,7 +145,7 @@ TEST_P(StageRunnerIn, MemoryIsWhatLifetimesDemand) {
   EXPECT_LT(kept[2], kept[1]);
 
   Rank rank(GetParam());
-  rank.step_by_stage(false);
+  rank.step(false);
   const auto dims = ir::unit_dims(rank.settings);
   const auto formats = ir::unit_formats(rank.settings);
   const auto bytes = [&](ir::UnitKind kind, ir::UnitBlock block) {
@@ -166,15 +172,15 @@ TEST_P(StageRunnerIn, WhatWasNotWrittenIsNotRead) {
   EXPECT_THROW(rank.runner.forward(0, 0, 1, rank.batches[0], Keep::everything, rank.losses), ExecutionError);
   EXPECT_THROW(rank.runner.backward_input(0, 0, head), ExecutionError);
   EXPECT_THROW(rank.runner.backward_weight(0, 0, 0), ExecutionError);
-  rank.runner.forward(0, 1, rank.batches[1], false, rank.losses);
+  rank.forward(1, Keep::nothing);
   EXPECT_THROW(rank.runner.recompute(0, 1, 1, rank.batches[1], Recompute::everything), ExecutionError);
-  rank.runner.forward(0, 0, rank.batches[0], true, rank.losses);
+  rank.forward(0);
   EXPECT_THROW(rank.runner.backward_input(0, 0, 1), ExecutionError);  // the head's goes first
   EXPECT_THROW(rank.runner.backward_weight(0, 0, head), ExecutionError);
   EXPECT_THROW(rank.runner.recompute(0, 0, 1, rank.batches[0], Recompute::everything), ExecutionError);
   rank.runner.free_saved(0, 0, head, Recompute::everything);
   EXPECT_THROW(rank.runner.backward_input(0, 0, head), ExecutionError);
-  EXPECT_THROW(rank.runner.forward(1, 0, rank.batches[0], true, rank.losses), ExecutionError);
+  EXPECT_THROW(rank.runner.forward(1, 0, 0, rank.batches[0], Keep::everything, rank.losses), ExecutionError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, StageRunnerIn, testing::Values("fp32", "bf16", "fp16"));

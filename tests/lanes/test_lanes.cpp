@@ -9,8 +9,8 @@
 
 #include "executor/lanes/announce.hpp"
 #include "executor/lanes/thread_lanes.hpp"
-#include "passes/manager.hpp"
 #include "tests/passes/orders.hpp"
+#include "tests/passes/run_passes.hpp"
 
 namespace {
 std::atomic<int> reports{0};
@@ -36,11 +36,7 @@ ir::Plan lane_plan(ir::Plan plan, std::int64_t zero, const char* reduce, const s
   plan.settings.batch.global *= 2;
   plan.settings.parallel.zero = zero;
   plan.settings.parallel.reduce = reduce;
-  ir::DiagnosticSink sink;
-  const auto pipeline =
-      passes::parse_pipeline(ir::SourceText("pipeline", "communication,units," + passes + "lanes,arena"), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
-  return plan;
+  return test::run_passes("communication,units," + passes + "lanes,arena", std::move(plan));
 }
 
 std::vector<ir::Plan> plans() {

@@ -8,7 +8,7 @@
 #include "ir/builder.hpp"
 #include "ir/verify.hpp"
 #include "orders.hpp"
-#include "passes/manager.hpp"
+#include "run_passes.hpp"
 #include "passes/simulate.hpp"
 
 namespace fem {
@@ -17,13 +17,7 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 using test::Placement;
-
-ir::Plan run(const std::string& text, ir::Plan plan) {
-  ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", text), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
-  return plan;
-}
+using test::run_passes;
 
 const std::vector<Action>& actions(const ir::Plan& plan, int rank) {
   return plan.programs[0].ranks[static_cast<std::size_t>(rank)].actions;
@@ -34,17 +28,17 @@ std::string order(const ir::Plan& plan, int rank) { return test::compute_text(ac
 TEST(DeferWeights, WholeBackwardsAreSplit) {
   const ir::Plan plan = test::make_plan(Placement::Loop, 2, 1, 4, test::one_f_one_b(2, 4));
   EXPECT_EQ(order(plan, 1), "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3");
-  EXPECT_EQ(order(run("defer_weights", plan), 1), "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3");
-  EXPECT_EQ(order(run("defer_weights{distance=3}", plan), 1), "1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3");
-  EXPECT_EQ(order(run("defer_weights{distance=3}", plan), 0), "0F0 0F1 0I0 0F2 0I1 0F3 0I2 0I3 0W0 0W1 0W2 0W3");
-  EXPECT_EQ(run("defer_weights{distance=0}", plan), plan);
+  EXPECT_EQ(order(run_passes("defer_weights", plan), 1), "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3");
+  EXPECT_EQ(order(run_passes("defer_weights{distance=3}", plan), 1), "1F0 1I0 1F1 1I1 1F2 1I2 1F3 1I3 1W0 1W1 1W2 1W3");
+  EXPECT_EQ(order(run_passes("defer_weights{distance=3}", plan), 0), "0F0 0F1 0I0 0F2 0I1 0F3 0I2 0I3 0W0 0W1 0W2 0W3");
+  EXPECT_EQ(run_passes("defer_weights{distance=0}", plan), plan);
 }
 
 // Of a split schedule each W moves on by as many backwards; ZB-H1 has them r backwards after their own already.
 TEST(DeferWeights, SplitSchedulesMoveOn) {
   const ir::Plan plan = test::make_plan(Placement::Loop, 2, 1, 4, test::zb_h(2, 4, 1));
   EXPECT_EQ(order(plan, 1), "1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1F3 1I3 1W2 1W3");
-  EXPECT_EQ(order(run("defer_weights", plan), 1), "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1F3 1I3 1W1 1W2 1W3");
+  EXPECT_EQ(order(run_passes("defer_weights", plan), 1), "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1F3 1I3 1W1 1W2 1W3");
 }
 
 // A whole backward in an overlapped pair stays whole: what waits on its stage runs before it, another stage's may wait.
@@ -53,7 +47,7 @@ TEST(DeferWeights, OverlappedPairsStay) {
   list[7].flags |= Action::kJoined;
   const ir::Plan plan = test::make_plan(Placement::V, 1, 2, 3, {list});
   EXPECT_EQ(order(plan, 0), "0F0 1F0 1B0 0B0 0F1 1F1 1B1 (0F2;0B1) 1F2 1B2 0B2");
-  EXPECT_EQ(order(run("defer_weights{distance=9}", plan), 0),
+  EXPECT_EQ(order(run_passes("defer_weights{distance=9}", plan), 0),
             "0F0 1F0 1I0 0I0 0F1 1F1 1I1 1W0 0W0 (0F2;0B1) 1F2 1I2 0I2 1W1 1W2 0W2");
 }
 
@@ -97,7 +91,7 @@ TEST(DeferWeights, RandomOrdersKeepEverythingButTheTime) {
         test::make_plan(placement, 3, 2, 5, test::random_order(seed, placement, 3, 2, 5, split, pairs));
     for (int distance : {1, 2, 4, 1000}) {
       const std::string pass = "defer_weights{distance=" + std::to_string(distance) + "}";
-      const ir::Plan deferred = run(pass, plan);
+      const ir::Plan deferred = run_passes(pass, plan);
       for (int rank = 0; rank < 3; ++rank) {
         const auto &before = actions(plan, rank), &after = actions(deferred, rank);
         ASSERT_EQ(weight_order(after), weight_order(before)) << "seed " << seed;
@@ -109,7 +103,7 @@ TEST(DeferWeights, RandomOrdersKeepEverythingButTheTime) {
           moved += times.at(key) > time;
         }
       }
-      run(pass + ",communication", plan);  // the manager verifies, deadlock and dataflow among the rest
+      run_passes(pass + ",communication", plan);  // the manager verifies, deadlock and dataflow among the rest
     }
   }
   EXPECT_GT(moved, 1000);
@@ -125,12 +119,12 @@ TEST(DeferWeights, ShortensTheMakespan) {
     return passes::simulate(p, p.programs[0], passes::UnitCosts(), sink, options)->makespan;
   };
   EXPECT_EQ(makespan(plan), 33);
-  EXPECT_LT(makespan(run("defer_weights{distance=3}", plan)), 33);
+  EXPECT_LT(makespan(run_passes("defer_weights{distance=3}", plan)), 33);
 }
 
 // One step too far: the verifier names the rule.
 std::string with_weight_behind(ActionKind kind, bool tied) {
-  ir::Plan plan = run("defer_weights", test::make_plan(Placement::Loop, 2, 1, 4, test::one_f_one_b(2, 4)));
+  ir::Plan plan = run_passes("defer_weights", test::make_plan(Placement::Loop, 2, 1, 4, test::one_f_one_b(2, 4)));
   plan.settings.model.tied = tied;
   for (int rank = 0; rank < 2; ++rank) {
     auto& list = plan.programs[0].ranks[static_cast<std::size_t>(rank)].actions;

@@ -13,7 +13,7 @@
 #include "ir/verify.hpp"
 #include "orders.hpp"
 #include "passes/arena_layout.hpp"
-#include "passes/manager.hpp"
+#include "run_passes.hpp"
 #include "tests/ir/lane_programs.hpp"
 
 namespace fem {
@@ -23,14 +23,8 @@ using ir::Action;
 using ir::ActionKind;
 using ir::Lane;
 using test::Placement;
+using test::run_passes;
 using ::testing::HasSubstr;
-
-ir::Plan run(const std::string& text, ir::Plan plan) {
-  ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", text), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
-  return plan;
-}
 
 struct Case {
   std::string name;
@@ -61,7 +55,7 @@ std::vector<Case> cases() {
           std::tuple{3, "step", "prefetch,lanes,arena"},
           std::tuple{3, "microbatch", "recompute{mode=selective},prefetch{distance=2},receive_ahead,lanes,arena"}}) {
       all.push_back({name + " zero=" + std::to_string(zero) + " " + reduce + " " + passes,
-                     run(std::string("communication,units,") + passes, sized(plan, zero, reduce))});
+                     run_passes(std::string("communication,units,") + passes, sized(plan, zero, reduce))});
     }
   }
   // Gathers that stay, that begin with the program, reductions in groups and in buckets.
@@ -78,7 +72,7 @@ std::vector<Case> cases() {
     plan.settings.overlap.lanes = true;
     plan.settings.parallel.resident = std::to_string(3 * ir::unit_sizes(plan.settings)[0].params);
     all.push_back({"shard groups zero=" + std::to_string(zero) + " " + reduce + " " + passes,
-                   run(std::string("communication,units,") + passes, plan)});
+                   run_passes(std::string("communication,units,") + passes, plan)});
   }
   return all;
 }
@@ -201,12 +195,12 @@ TEST(Recompute, FitsTheArenaOfAPlanWithLanes) {
   const std::string after = ",prefetch,receive_ahead,lanes,arena";
   ir::Plan lanes = order;
   lanes.settings.overlap.lanes = true;
-  const std::int64_t most = peak(run("communication,units" + after, lanes));
-  const std::int64_t least = peak(run("communication,units,recompute" + after, lanes));
+  const std::int64_t most = peak(run_passes("communication,units" + after, lanes));
+  const std::int64_t least = peak(run_passes("communication,units,recompute" + after, lanes));
   ASSERT_LT(least, most);
   for (const std::int64_t limit : {most, (most + least) / 2, least}) {
     lanes.settings.memory.limit = std::to_string(limit);
-    const ir::Plan plan = run("communication,units,recompute{mode=fit}" + after, lanes);
+    const ir::Plan plan = run_passes("communication,units,recompute{mode=fit}" + after, lanes);
     EXPECT_LE(peak(plan), limit);
     EXPECT_EQ(recomputed(plan) == 0, limit == most);
   }
@@ -276,7 +270,7 @@ std::int64_t most_gathered(const ir::Plan& plan, std::size_t rank, int& units) {
 
 TEST(Prefetch, GathersWhileTheUnitBeforeComputes) {
   ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 1, test::gpipe(1, 1)), 3, "step");
-  const std::string program = unit_text(run("communication,units,prefetch", plan), 0);
+  const std::string program = unit_text(run_passes("communication,units,prefetch", plan), 0);
   EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nUnshard s0 u1 over dp_cp\nForward s0 m0 u0\n"));
 }
 
@@ -289,7 +283,7 @@ TEST(Prefetch, GoesRoundResidents) {
       ir::Plan plan = order;
       plan.settings.overlap.lanes = true;
       plan.settings.parallel.resident = std::to_string(kept * block);
-      plan = run("communication,units,prefetch{distance=" + std::to_string(distance) + "},lanes,arena", plan);
+      plan = run_passes("communication,units,prefetch{distance=" + std::to_string(distance) + "},lanes,arena", plan);
       for (std::size_t r = 0; r < 2; ++r) {
         int units = 0;
         most_gathered(plan, r, units);
@@ -299,7 +293,7 @@ TEST(Prefetch, GoesRoundResidents) {
       plan = order;
       plan.settings.overlap.lanes = true;
       plan.settings.parallel.resident = std::to_string(kept * block);
-      plan = run("communication,units,prefetch{distance=9,budget=" + std::to_string(2 * block) + "}", plan);
+      plan = run_passes("communication,units,prefetch{distance=9,budget=" + std::to_string(2 * block) + "}", plan);
       for (std::size_t r = 0; r < 2; ++r) {
         int units = 0;
         EXPECT_LE(most_gathered(plan, r, units), (kept + 2) * block);
@@ -312,7 +306,7 @@ TEST(Prefetch, GoesRoundResidents) {
 TEST(Prefetch, KeepsDistanceAndBudget) {
   const ir::Plan order = sized(test::make_plan(Placement::Loop, 2, 4, 4, test::interleaved(2, 4, 4, 2)), 3, "step");
   for (const int distance : {0, 1, 2, 5}) {
-    const ir::Plan plan = run("communication,units,prefetch{distance=" + std::to_string(distance) + "}", order);
+    const ir::Plan plan = run_passes("communication,units,prefetch{distance=" + std::to_string(distance) + "}", order);
     for (std::size_t r = 0; r < 2; ++r) {
       int units = 0;
       most_gathered(plan, r, units);
@@ -324,7 +318,8 @@ TEST(Prefetch, KeepsDistanceAndBudget) {
   std::int64_t largest = 0;
   for (const ir::UnitSizes& size : sizes) largest = std::max(largest, size.params);
   const std::int64_t budget = largest + sizes[static_cast<std::size_t>(ir::UnitKind::block)].params;
-  const ir::Plan plan = run("communication,units,prefetch{distance=5,budget=" + std::to_string(budget) + "}", order);
+  const std::string options = "{distance=5,budget=" + std::to_string(budget) + "}";
+  const ir::Plan plan = run_passes("communication,units,prefetch" + options, order);
   for (std::size_t r = 0; r < 2; ++r) {
     int units = 0;
     EXPECT_LE(most_gathered(plan, r, units), budget);
@@ -336,8 +331,8 @@ TEST(Prefetch, KeepsDistanceAndBudget) {
 // last stage moves before the computation of the microbatch before.
 TEST(ReceiveAhead, MovesReceivesAndKeepsTheirOrder) {
   const ir::Plan order = test::make_plan(Placement::Loop, 2, 1, 4, test::gpipe(2, 4));
-  const ir::Plan before = run("communication,units", order);
-  const ir::Plan after = run("communication,units,receive_ahead{distance=1}", order);
+  const ir::Plan before = run_passes("communication,units", order);
+  const ir::Plan after = run_passes("communication,units,receive_ahead{distance=1}", order);
   int moved = 0;
   for (std::size_t r = 0; r < 2; ++r) {
     const auto messages = [&](const ir::Plan& plan) {

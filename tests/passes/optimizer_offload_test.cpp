@@ -10,6 +10,7 @@
 #include "ir/units.hpp"
 #include "orders.hpp"
 #include "passes/manager.hpp"
+#include "run_passes.hpp"
 
 namespace fem {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 using test::Placement;
+using test::run_passes;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
@@ -29,13 +31,6 @@ ir::Plan offloading(std::int64_t zero, const std::string& what = "optimizer") {
   plan.settings.batch.global *= 2;
   plan.settings.parallel.zero = zero;
   plan.settings.memory.offload = what;
-  return plan;
-}
-
-ir::Plan run(const std::string& text, ir::Plan plan) {
-  ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", text), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
   return plan;
 }
 
@@ -61,21 +56,21 @@ std::string update(const ir::Plan& plan) {
 }
 
 TEST(OptimizerOffload, MovesEachUnitsMomentsForItsUpdate) {
-  const ir::Plan plan = run("communication,units", offloading(0));
+  const ir::Plan plan = run_passes("communication,units", offloading(0));
   EXPECT_EQ(update(plan), "L0 U0 O0 L1 U1 O1 L2 U2 O2 L3 U3 O3 L4 U4 O4");
   EXPECT_THAT(text(plan), EndsWith("ReloadOptimizer s0 u4\nOptimizerStep s0 u4 if finite\nOffloadOptimizer s0 u4\n"));
   // The working copies are gathered when all units are updated.
-  EXPECT_THAT(text(run("communication,units", offloading(1))),
+  EXPECT_THAT(text(run_passes("communication,units", offloading(1))),
               EndsWith("OffloadOptimizer s0 u4\nUnshard s0 over dp_cp\n"));
-  EXPECT_EQ(update(run("communication,units", offloading(0, "saved"))), "U-1");
+  EXPECT_EQ(update(run_passes("communication,units", offloading(0, "saved"))), "U-1");
 }
 
 // Each reload starts with the one so many before it, the first ones when nothing computes any more: before the sums.
 TEST(OptimizerOffload, ReloadsAheadOfTheirUse) {
   const auto ahead = [](const std::string& distance) {
-    return run("communication,units,prefetch{distance=" + distance + "}", offloading(0));
+    return run_passes("communication,units,prefetch{distance=" + distance + "}", offloading(0));
   };
-  EXPECT_EQ(update(ahead("0")), update(run("communication,units", offloading(0))));
+  EXPECT_EQ(update(ahead("0")), update(run_passes("communication,units", offloading(0))));
   EXPECT_EQ(update(ahead("1")), "L0 L1 U0 O0 L2 U1 O1 L3 U2 O2 L4 U3 O3 U4 O4");
   EXPECT_EQ(update(ahead("2")), "L0 L1 L2 U0 O0 L3 U1 O1 L4 U2 O2 U3 O3 U4 O4");
   EXPECT_EQ(update(ahead("9")), "L0 L1 L2 L3 L4 U0 O0 U1 O1 U2 O2 U3 O3 U4 O4");
@@ -86,7 +81,7 @@ TEST(OptimizerOffload, ReloadsAheadOfTheirUse) {
 
 // On lanes a reload waits for the update two units before it at most, which frees its bytes, never for the one before.
 TEST(OptimizerOffload, CopiesRunBesideUpdates) {
-  const ir::Plan plan = run("communication,units,prefetch,lanes,arena", offloading(0));
+  const ir::Plan plan = run_passes("communication,units,prefetch,lanes,arena", offloading(0));
   const ir::RankProgram& rank = plan.programs[0].ranks[0];
   std::uint32_t computed = 0, steps = 0;
   std::vector<std::uint32_t> step_at;  // of each unit's update: its number on lane compute
@@ -115,8 +110,8 @@ TEST(OptimizerOffload, CopiesRunBesideUpdates) {
 TEST(OptimizerOffload, MemoryIsTheUnitsInTheUpdate) {
   constexpr auto kOptimizer = static_cast<std::size_t>(ir::MemoryKind::Optimizer);
   for (const std::int64_t zero : {0, 1, 3}) {
-    const ir::Plan kept = run("communication,units", offloading(zero, "none"));
-    const ir::Plan moved = run("communication,units", offloading(zero));
+    const ir::Plan kept = run_passes("communication,units", offloading(zero, "none"));
+    const ir::Plan moved = run_passes("communication,units", offloading(zero));
     const std::int64_t all = ir::persistent_bytes(kept, 0)[kOptimizer];
     std::int64_t elements = 0;
     for (int unit = 0; unit < 5; ++unit)
@@ -133,7 +128,7 @@ TEST(OptimizerOffload, MemoryIsTheUnitsInTheUpdate) {
     for (const ir::MemoryBlock& block : ir::memory_blocks(moved, moved.programs[0], 0).blocks)
       if (block.kind == ir::MemoryKind::Optimizer) moments += block.bytes;
     EXPECT_EQ(moments, all);
-    const ir::Plan lanes = run("communication,units,prefetch,lanes,arena", offloading(zero));
+    const ir::Plan lanes = run_passes("communication,units,prefetch,lanes,arena", offloading(zero));
     const ir::RankBlocks blocks = ir::memory_blocks(lanes, lanes.programs[0], 0);
     for (std::uint32_t tick = 0; tick < blocks.action.size(); ++tick) {
       held = 0;
@@ -157,7 +152,7 @@ TEST(OptimizerOffload, AnyOrderVerifies) {
     plan.settings.parallel.zero = seed % 4;
     plan.settings.memory.offload = seed % 3 ? "all" : "optimizer";
     plan.settings.overlap.lanes = true;
-    const ir::Plan out = run(passes::default_pipeline(plan.settings), plan);
+    const ir::Plan out = run_passes(passes::default_pipeline(plan.settings), plan);
     for (const ir::RankProgram& rank : out.programs[0].ranks)
       EXPECT_EQ(std::ranges::count(rank.actions, ActionKind::ReloadOptimizer, &Action::kind),
                 std::ranges::count(rank.actions, ActionKind::OptimizerStep, &Action::kind));

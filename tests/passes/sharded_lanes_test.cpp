@@ -1,6 +1,7 @@
 // What parallel.gather and parallel.reduce win on lanes: gathers and reductions that wait for what they need alone.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include "ir/text.hpp"
 #include "ir/units.hpp"
 #include "orders.hpp"
-#include "passes/manager.hpp"
+#include "run_passes.hpp"
 
 namespace fem {
 namespace {
@@ -21,10 +22,7 @@ ir::Plan on_lanes(ir::Plan plan) {
   plan.settings.parallel.dp = 2;
   plan.settings.batch.global *= 2;
   plan.settings.parallel.zero = 2;
-  ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", "communication,units,lanes,arena"), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
-  return plan;
+  return test::run_passes("communication,units,lanes,arena", std::move(plan));
 }
 
 // With parallel.gather=forward the gathers of a program wait for nothing: they all run beside the first computations.

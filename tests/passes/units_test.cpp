@@ -12,6 +12,7 @@
 #include "ir/units.hpp"
 #include "orders.hpp"
 #include "passes/manager.hpp"
+#include "run_passes.hpp"
 
 namespace fem {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 using test::Placement;
+using test::run_passes;
 using ::testing::HasSubstr;
 
 ir::Plan sized(ir::Plan plan, std::int64_t zero, const std::string& reduce) {
@@ -42,13 +44,6 @@ ir::Plan divided(ir::Plan plan, std::int64_t zero, const std::string& reduce) {
   return plan;
 }
 
-ir::Plan run(const std::string& text, ir::Plan plan) {
-  ir::DiagnosticSink sink;
-  const auto pipeline = passes::parse_pipeline(ir::SourceText("pipeline", text), sink);
-  EXPECT_TRUE(pipeline && passes::run_pipeline(*pipeline, plan, sink)) << sink.text();
-  return plan;
-}
-
 std::string text(const ir::Plan& plan) {
   std::string out;
   for (const Action& a : plan.programs[0].ranks[0].actions) out += ir::action_text({&a, 1}) + "\n";
@@ -65,7 +60,7 @@ ir::Plan one_rank() {
 }
 
 TEST(Units, Zero3GathersEachUnitAroundItsUse) {
-  const std::string program = text(run("communication,units,recompute", sized(one_rank(), 3, "step")));
+  const std::string program = text(run_passes("communication,units,recompute", sized(one_rank(), 3, "step")));
   const int units = static_cast<int>(ir::unit_count(one_rank().settings));
   const std::string block = "Unshard s0 u1 over dp_cp\nForward s0 m0 u1\nFree s0 m0 u1\nReshard s0 u1\n";
   EXPECT_THAT(program, HasSubstr(block));
@@ -81,7 +76,7 @@ TEST(Units, Zero3GathersEachUnitAroundItsUse) {
 
 TEST(Units, Zero1And2GatherAfterTheUpdate) {
   for (const int zero : {1, 2}) {
-    const std::string program = text(run("communication,units", sized(one_rank(), zero, "step")));
+    const std::string program = text(run_passes("communication,units", sized(one_rank(), zero, "step")));
     EXPECT_THAT(program, ::testing::EndsWith("OptimizerStep s0 if finite\nUnshard s0 over dp_cp\n"));
     EXPECT_EQ(program.find("Reshard"), std::string::npos);
   }
@@ -89,7 +84,7 @@ TEST(Units, Zero1And2GatherAfterTheUpdate) {
 
 TEST(Units, GradientsAreReducedAfterEachBackwardButTiedOnes) {
   ir::Plan plan = sized(one_rank(), 2, "microbatch");
-  EXPECT_THAT(text(run("communication,units", plan)),
+  EXPECT_THAT(text(run_passes("communication,units", plan)),
               HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over dp_cp\n"));
   plan.settings.model.tied = true;
   for (std::size_t i = 0; i < plan.programs[0].ranks[0].actions.size(); ++i) {
@@ -101,7 +96,7 @@ TEST(Units, GradientsAreReducedAfterEachBackwardButTiedOnes) {
     actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(i), tied);
     break;
   }
-  const std::string program = text(run("communication,units", plan));
+  const std::string program = text(run_passes("communication,units", plan));
   const std::string head = std::to_string(ir::unit_count(plan.settings) - 1);
   EXPECT_THAT(program, ::testing::StartsWith("ZeroGrad s0 u0\nZeroGrad s0 u" + head + "\n"));
   EXPECT_THAT(program, HasSubstr("ReduceTiedGrad s0 over tied\nReduceScatter s0 u0 over dp_cp\nReduceScatter s0 u" +
@@ -113,20 +108,20 @@ TEST(Units, GatherForwardStandsBeforeTheFirstUse) {
   for (const int zero : {1, 2}) {
     ir::Plan plan = sized(one_rank(), zero, "step");
     plan.settings.parallel.gather = "forward";
-    const std::string program = text(run("communication,units,recompute", plan));
+    const std::string program = text(run_passes("communication,units,recompute", plan));
     EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
     EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over dp_cp\nForward s0 m0 u1\n"));
     EXPECT_THAT(program, HasSubstr("\nRecompute s0 m0 u1\nBackward s0 m0 u1\n"));
     EXPECT_THAT(program, ::testing::EndsWith("OptimizerStep s0 if finite\n"));
     EXPECT_EQ(program.find("Reshard"), std::string::npos);
-    EXPECT_EQ(count(run("communication,units", plan), ActionKind::Unshard), ir::unit_count(plan.settings));
+    EXPECT_EQ(count(run_passes("communication,units", plan), ActionKind::Unshard), ir::unit_count(plan.settings));
   }
   // Of no use where nothing, or everything, is divided: the programs stay the same.
   for (const int zero : {0, 3}) {
     ir::Plan plan = sized(one_rank(), zero, "step");
-    const std::string before = text(run("communication,units", plan));
+    const std::string before = text(run_passes("communication,units", plan));
     plan.settings.parallel.gather = "forward";
-    EXPECT_EQ(text(run("communication,units", plan)), before);
+    EXPECT_EQ(text(run_passes("communication,units", plan)), before);
   }
 }
 
@@ -146,26 +141,26 @@ ir::Plan four_microbatches(const std::string& resident) {
 }
 
 TEST(Residents, AreGatheredOnceWhileTheBudgetLasts) {
-  const ir::Plan none = run("communication,units", four_microbatches(""));
+  const ir::Plan none = run_passes("communication,units", four_microbatches(""));
   const std::int64_t units = ir::unit_count(none.settings);
   const std::int64_t gathers = 8 * units - 1;
   EXPECT_EQ(count(none, ActionKind::Unshard), gathers);
   // All fit.
-  const ir::Plan all = run("communication,units,recompute", four_microbatches("1GiB"));
+  const ir::Plan all = run_passes("communication,units,recompute", four_microbatches("1GiB"));
   EXPECT_EQ(count(all, ActionKind::Unshard), units);
   EXPECT_EQ(count(all, ActionKind::Reshard), units);
   const std::string program = text(all);
   EXPECT_THAT(program, ::testing::StartsWith("ZeroGrad s0\nUnshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m0 u0\nReshard s0 u0\nReduceLoss over world\n"));
   // Less than the smallest unit: none does.
-  EXPECT_EQ(run("communication,units", four_microbatches("1")).programs, none.programs);
+  EXPECT_EQ(run_passes("communication,units", four_microbatches("1")).programs, none.programs);
 }
 
 // What decides about memory before there are lanes (recompute that fits) counts residents: at GPipe's peak, between
 // forwards and backwards, all units are there.
 TEST(Residents, CountInTheForecastBeforeLanes) {
   const auto gathered = [](const std::string& resident, const std::string& passes) {
-    const ir::Plan plan = run("communication,units" + passes, four_microbatches(resident));
+    const ir::Plan plan = run_passes("communication,units" + passes, four_microbatches(resident));
     const ir::MemoryPeak peak = ir::memory_peak(plan, plan.programs[0], 0);
     const auto kind = static_cast<std::size_t>(ir::MemoryKind::Parameters);
     return peak.persistent[kind] + peak.blocks[kind];
@@ -187,7 +182,7 @@ TEST(Residents, PassOverWhatDoesNotFit) {
   ASSERT_LT(embedding, block);
   ASSERT_LT(head, block);
   const auto kept = [&](std::int64_t budget) {
-    const ir::Plan out = run("communication,units", four_microbatches(std::to_string(budget)));
+    const ir::Plan out = run_passes("communication,units", four_microbatches(std::to_string(budget)));
     std::map<int, int> gathers;
     for (const Action& a : out.programs[0].ranks[0].actions) gathers[a.unit] += a.kind == ActionKind::Unshard;
     std::vector<int> units;
@@ -210,20 +205,20 @@ TEST(Units, ShardGroupsReduceInsideAndThenBetween) {
   plan.settings.parallel.dp = 4;
   plan.settings.batch.global = 4;
   plan.settings.parallel.shard = 2;
-  const std::string program = text(run("communication,units", plan));
+  const std::string program = text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over shard\nForward s0 m0 u1\nReshard s0 u1\n"));
   EXPECT_THAT(program, HasSubstr("ReduceLoss over world\nReduceScatter s0 over shard\n"
                                  "AllReduceShard s0 over replicate\nGradNorm over world\n"));
   // Sums of microbatches stay in the group until the step's end.
   plan.settings.parallel.reduce = "microbatch";
-  const ir::Plan often = run("communication,units", plan);
+  const ir::Plan often = run_passes("communication,units", plan);
   EXPECT_THAT(text(often), HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over shard\n"));
   EXPECT_THAT(text(often), HasSubstr("ReduceLoss over world\nAllReduceShard s0 over replicate\nGradNorm over world\n"));
   // One group: the program is that of ZeRO without.
   plan.settings.parallel.shard = 4;
-  const std::string one_group = text(run("communication,units", plan));
+  const std::string one_group = text(run_passes("communication,units", plan));
   plan.settings.parallel.shard = 0;
-  EXPECT_EQ(one_group, text(run("communication,units", plan)));
+  EXPECT_EQ(one_group, text(run_passes("communication,units", plan)));
 }
 
 // What a rank owns is a half instead of a quarter.
@@ -233,7 +228,7 @@ TEST(Units, MemoryFollowsTheShardGroups) {
     plan.settings.parallel.dp = dp;
     plan.settings.batch.global = dp;
     plan.settings.parallel.shard = shard;
-    return ir::persistent_bytes(run("communication,units", plan), 0);
+    return ir::persistent_bytes(run_passes("communication,units", plan), 0);
   };
   EXPECT_EQ(persistent(4, 2), persistent(2, 0));
   EXPECT_LT(persistent(4, 0)[static_cast<std::size_t>(ir::MemoryKind::Optimizer)],
@@ -244,25 +239,25 @@ TEST(Units, BucketsAreReducedAfterTheLastBackwardOfTheirUnits) {
   ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 2, test::one_f_one_b(1, 2)), 0, "bucket");
   const std::string head = std::to_string(ir::unit_count(plan.settings) - 1);
   plan.settings.parallel.bucket = "";  // each unit for itself
-  std::string program = text(run("communication,units", plan));
+  std::string program = text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Backward s0 m0 u1\nBackward s0 m0 u0\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nAllReduce s0 u" + head + " over dp_cp\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u0 over dp_cp\nReduceLoss over world\nGradNorm"));
   // A block and the unit before it, then the rest.
   const std::int64_t block = 4 * ir::flat_elements(ir::UnitKind::block, ir::unit_dims(plan.settings), 2);
   plan.settings.parallel.bucket = std::to_string(block + 1);
-  program = text(run("communication,units", plan));
+  program = text(run_passes("communication,units", plan));
   const std::string above = std::to_string(ir::unit_count(plan.settings) - 2);
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nBackward s0 m1 u" + above + "\nAllReduce s0 u" + head +
                                  " over dp_cp\nAllReduce s0 u" + above + " over dp_cp\n"));
   // Larger than the stage: at the end of the schedule.
   plan.settings.parallel.bucket = "1GiB";
-  program = text(run("communication,units", plan));
+  program = text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u" + head + " over dp_cp\n"));
   // Groups of replicas: the sum over the others follows at once.
   plan.settings.parallel = {.dp = 4, .zero = 2, .shard = 2, .reduce = "bucket", .bucket = ""};
   plan.settings.batch.global *= 2;
-  EXPECT_THAT(text(run("communication,units", plan)),
+  EXPECT_THAT(text(run_passes("communication,units", plan)),
               HasSubstr("Backward s0 m1 u1\nReduceScatter s0 u1 over shard\nAllReduceShard s0 u1 over replicate\n"));
 }
 
@@ -280,8 +275,8 @@ TEST(Units, AnyOrderVerifiesInEveryCombination) {
             for (const char* recompute : {"", ",recompute", ",recompute{mode=selective,every=2}"}) {
               SCOPED_TRACE(std::string(reduce) + recompute + " zero=" + std::to_string(zero));
               const std::string passes = std::string("communication,units") + recompute;
-              EXPECT_EQ(run(passes, sized(order, zero, reduce)).level, ir::Level::Unit);
-              EXPECT_EQ(run(passes, divided(order, zero, reduce)).level, ir::Level::Unit);
+              EXPECT_EQ(run_passes(passes, sized(order, zero, reduce)).level, ir::Level::Unit);
+              EXPECT_EQ(run_passes(passes, divided(order, zero, reduce)).level, ir::Level::Unit);
             }
           }
         }
@@ -292,7 +287,7 @@ TEST(Units, AnyOrderVerifiesInEveryCombination) {
 
 // B and W of a split backward share one recompute: a second one would cost a forward and hold its tensors twice.
 TEST(Recompute, StandsOnceForEachForwardAndBeforeTheInputGradient) {
-  const ir::Plan plan = run("communication,units,recompute",
+  const ir::Plan plan = run_passes("communication,units,recompute",
                             sized(test::make_plan(Placement::Loop, 4, 1, 8, test::zb_h(4, 8, 2)), 0, "step"));
   for (const ir::RankProgram& rank : plan.programs[0].ranks) {
     std::map<std::pair<int, int>, int> forwards, recomputes;
@@ -321,7 +316,7 @@ TEST(Units, MemoryFallsFromZero0To3) {
       ir::Plan divided = sized(order, zero, zero < 2 ? "step" : "microbatch");
       divided.settings.parallel.dp *= 2;
       divided.settings.batch.global *= 2;
-      const ir::Plan plan = run(std::string("communication,units") + recompute, divided);
+      const ir::Plan plan = run_passes(std::string("communication,units") + recompute, divided);
       for (std::size_t r = 0; r < 2; ++r) {
         const std::int64_t peak = ir::memory_peak(plan, plan.programs[0], r).bytes();
         EXPECT_LE(peak, before[r]) << "zero " << zero << recompute << " rank " << r;
