@@ -1,6 +1,7 @@
 // Frees what the forward of a block saved at once and runs the forward again before the backward.
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/bytes.hpp"
@@ -59,16 +60,16 @@ std::vector<std::int64_t> blocks_of(const ir::Plan& plan, std::size_t rank) {
 // then block after block everything. The peak falls with each step, so the first step that fits is found by halving.
 class Fit {
  public:
-  Fit(ir::Plan& plan, ir::Program& program, std::size_t rank, std::int64_t limit)
-      : plan_(plan), program_(program), rank_(rank), limit_(limit), blocks_(blocks_of(plan, rank)),
+  // `text`: what the user said, for messages.
+  Fit(ir::Plan& plan, ir::Program& program, std::size_t rank, std::string_view text, std::int64_t limit)
+      : plan_(plan), program_(program), rank_(rank), text_(text), limit_(limit), blocks_(blocks_of(plan, rank)),
         original_(program.ranks[rank].actions) {}
 
   bool run(ir::DiagnosticSink& sink) {
     std::size_t low = 0, high = 2 * blocks_.size();
     if (peak(high) > limit_) {
       sink.error({}, "recompute: rank " + std::to_string(rank_) + " holds " + ir::bytes_text(peak(high)) +
-                         " even if every block is computed again, more than memory.limit=" +
-                         plan_.settings.memory.limit);
+                         " even if every block is computed again, more than the limit of " + std::string(text_));
       return false;
     }
     while (low < high) {
@@ -101,20 +102,23 @@ class Fit {
   ir::Plan& plan_;
   ir::Program& program_;
   std::size_t rank_;
+  std::string_view text_;
   std::int64_t limit_;
   std::vector<std::int64_t> blocks_;
   std::vector<Action> original_;
 };
 
-bool fit(ir::Plan& plan, ir::DiagnosticSink& sink) {
-  const std::optional<std::int64_t> limit = ir::parse_bytes(plan.settings.memory.limit);
+bool fit(ir::Plan& plan, const std::string& bytes, ir::DiagnosticSink& sink) {
+  const std::string& text = bytes.empty() ? plan.settings.memory.limit : bytes;
+  const std::optional<std::int64_t> limit = ir::parse_bytes(text);
   if (!limit || *limit == 0) {
-    sink.error({}, "recompute{mode=fit} needs a memory.limit to fit into");
+    sink.error({}, text.empty() ? "recompute{mode=fit} needs a memory.limit, or the option bytes, to fit into"
+                                : "recompute: '" + text + "' is not a number of bytes above 0, as 80GiB or 500MB");
     return false;
   }
   for (ir::Program& program : plan.programs) {
     for (std::size_t r = 0; r < program.ranks.size() && !program.forward_only; ++r) {
-      if (!Fit(plan, program, r, *limit).run(sink)) return false;
+      if (!Fit(plan, program, r, text, *limit).run(sink)) return false;
     }
   }
   return true;
@@ -125,7 +129,7 @@ bool fit(ir::Plan& plan, ir::DiagnosticSink& sink) {
 bool run_recompute(ir::Plan& plan, const PassOptions& options, ir::DiagnosticSink& sink) {
   const std::string& mode = options.text("mode");
   if (mode == "none") return true;
-  if (mode == "fit") return fit(plan, sink);
+  if (mode == "fit") return fit(plan, options.text("bytes"), sink);
   const std::int64_t blocks = plan.settings.model.layers, first = options.integer("first");
   const std::int64_t last = options.integer("last") < 0 ? blocks - 1 : options.integer("last");
   if (first > last || last >= blocks) {

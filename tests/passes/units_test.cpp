@@ -326,6 +326,37 @@ TEST(Units, MemoryFallsFromZero0To3) {
   }
 }
 
+// The option's bytes are a limit as memory.limit is; what is chosen fits, and one byte less would take more.
+TEST(Recompute, FitsIntoTheBytesOfItsOption) {
+  ir::Plan order = test::make_plan(Placement::Loop, 2, 1, 4, test::one_f_one_b(2, 4));
+  const auto most = [](const ir::Plan& plan) {
+    return std::max(ir::memory_peak(plan, plan.programs[0], 0).bytes(),
+                    ir::memory_peak(plan, plan.programs[0], 1).bytes());
+  };
+  const std::int64_t none = most(run_passes("communication,units", order)),
+                     full = most(run_passes("communication,units,recompute", order));
+  ASSERT_LT(full, none);
+  for (const std::int64_t limit : {none, (none + full) / 2, full}) {
+    const ir::Plan fitted =
+        run_passes("communication,units,recompute{mode=fit,bytes=" + std::to_string(limit) + "}", order);
+    EXPECT_LE(most(fitted), limit);
+    order.settings.memory.limit = std::to_string(limit);
+    EXPECT_EQ(run_passes("communication,units,recompute{mode=fit}", order).programs, fitted.programs);
+    order.settings.memory.limit = "";
+  }
+  const auto refused = [&](const std::string& options) {
+    ir::DiagnosticSink sink;
+    const auto pipeline =
+        passes::parse_pipeline(ir::SourceText("pipeline", "communication,units,recompute{" + options + "}"), sink);
+    ir::Plan plan = order;
+    EXPECT_FALSE(passes::run_pipeline(*pipeline, plan, sink));
+    return sink.text();
+  };
+  EXPECT_THAT(refused("mode=fit"), HasSubstr("needs a memory.limit, or the option bytes"));
+  EXPECT_THAT(refused("mode=fit,bytes=many"), HasSubstr("'many' is not a number of bytes"));
+  EXPECT_THAT(refused("mode=fit,bytes=1KiB"), HasSubstr("more than the limit of 1KiB"));
+}
+
 TEST(Recompute, RefusesBlocksThatTheModelLacks) {
   ir::DiagnosticSink sink;
   const ir::SourceText wrong("pipeline", "communication,units,recompute{first=99}");
