@@ -1,5 +1,9 @@
 #include "executor/dry_run.hpp"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "executor/comm/null_communicator.hpp"
@@ -65,18 +69,22 @@ std::vector<DryRank> dry_run(const ir::Plan& plan, std::optional<int> pp, int st
 
 std::string dry_run_table(std::span<const DryRank> ranks) {
   constexpr int kWidth = 13;  // of the longest name
+  std::vector<std::string> names{"parameters", "masters", "gradients", "optimizer", "blocks",
+                                 "workspace",  "beside",  "peak",      "communication"};
+  const bool offloads = std::ranges::any_of(ranks, [](const DryRank& rank) { return rank.memory.host > 0; });
+  if (offloads) names.push_back("(host)");
   std::string table = "rank";
-  for (const char* name : {"parameters", "masters", "gradients", "optimizer", "blocks", "workspace", "beside", "peak",
-                           "communication"})
-    table += fmt::format(" {:>{}}", name, kWidth);
+  for (const std::string& name : names) table += fmt::format(" {:>{}}", name, kWidth);
   table += "  peak reached at\n";
   for (const DryRank& rank : ranks) {
     const RankMemory& m = rank.memory;
     const std::int64_t buffers = m.parameters + m.masters + m.gradients + m.optimizer + m.blocks + m.workspace;
+    const std::int64_t peak = m.allocator_peak - m.host;  // host memory is from the same allocator here
+    std::vector<std::int64_t> bytes{m.parameters, m.masters,      m.gradients, m.optimizer, m.blocks,
+                                    m.workspace,  peak - buffers, peak,        m.communication};
+    if (offloads) bytes.push_back(m.host);
     table += fmt::format("{:>4}", rank.at.pp);
-    for (const std::int64_t bytes : {m.parameters, m.masters, m.gradients, m.optimizer, m.blocks, m.workspace,
-                                     m.allocator_peak - buffers, m.allocator_peak, m.communication})
-      table += fmt::format(" {:>{}}", ir::bytes_text(bytes), kWidth);
+    for (const std::int64_t count : bytes) table += fmt::format(" {:>{}}", ir::bytes_text(count), kWidth);
     table += fmt::format("  {}\n", rank.peak_action.empty() ? "the start" : rank.peak_action);
   }
   return table;

@@ -122,6 +122,15 @@ class DryRun(EndToEnd):
         for word in (*STATE, "blocks", "peak"):
             self.assertIn(word, lines[1])
         self.assertRegex(lines[2], r"  (Forward|Backward) s0 m\d$")
+        self.assertNotIn("(host)", lines[1])
+
+    def test_the_table_keeps_host_memory_apart(self):
+        kept, moved = ([line.split() for line in self.femrun(
+            self.plan("parallel.pp=2", f"memory.offload={what}"), "--device", "meta").stdout.splitlines()]
+            for what in ("none", "optimizer"))
+        self.assertEqual(moved[1][10], "(host)")
+        # "beside", a figure and its unit a column: what operators return, whatever is offloaded.
+        self.assertEqual(moved[2][13:15], kept[2][13:15])
 
     def refused(self, *options, code, words):
         done = self.femrun(*options)
