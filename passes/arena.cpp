@@ -11,9 +11,9 @@ namespace fem::passes {
 namespace {
 
 // Lifetimes in program order, stretched where lanes meet: bytes that another lane frees are taken again, and bytes that
-// a receive or a reload takes were freed, `slack` compute batches apart. Else the later lane would wait for the earlier
-// one right away and run behind it rather than beside it. Gathered parameters and moments from host memory
-// are as far apart as the pass prefetch puts them.
+// a receive or a reload takes were freed, `slack` computations of units apart. Else the later lane would wait for the
+// earlier one right away and run behind it rather than beside it. Gathered parameters and moments from host memory are
+// as far apart as the pass prefetch puts them.
 class Lifetimes {
  public:
   Lifetimes(const ir::RankProgram& rank, const ir::RankBlocks& blocks, std::int64_t slack)
@@ -21,7 +21,7 @@ class Lifetimes {
     compute_before_.reserve(blocks.action.size());
     for (std::uint32_t t = 0; t < blocks.action.size(); ++t) {
       compute_before_.push_back(static_cast<std::uint32_t>(compute_.size()));
-      if (lane(t) == ir::Lane::Compute) compute_.push_back(t);
+      if (ir::is_computation(rank.actions[blocks.action[t]].kind)) compute_.push_back(t);
     }
   }
 
@@ -48,8 +48,8 @@ class Lifetimes {
   const ir::RankProgram& rank_;
   const ir::RankBlocks& blocks_;
   std::size_t slack_;
-  std::vector<std::uint32_t> compute_;         // ticks of compute batches
-  std::vector<std::uint32_t> compute_before_;  // by tick: compute batches before it
+  std::vector<std::uint32_t> compute_;         // ticks of computations: what else is on lane compute takes no time
+  std::vector<std::uint32_t> compute_before_;  // by tick: computations before it
 };
 
 }  // namespace
