@@ -102,7 +102,7 @@ StepResult Interpreter::run(const ir::Program& program, const StepInput& input) 
   if (keeps_times_) times_.assign(tables_[index].batches.size(), {});
   try {
     execute_all(run, tables_[index]);
-    if (activations_.alive() != 0)
+    if (alive_buffers() != 0)
       throw ExecutionError("buffers are alive after the program's last action", comm_.rank(), input.step,
                            describe(static_cast<std::uint32_t>(run.actions.size())), topology_.place(comm_.rank()));
   } catch (...) {

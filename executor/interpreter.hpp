@@ -68,7 +68,7 @@ class Interpreter {
   std::span<const BatchTime> times() const { return times_; }
 
   // Buffers alive between programs: 0, or a program leaks.
-  std::int64_t alive_buffers() const { return activations_.alive(); }
+  std::int64_t alive_buffers() const { return activations_.alive() + update_.alive(); }
 
  private:
   struct Run {  // of one program

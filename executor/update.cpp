@@ -69,11 +69,22 @@ void Update::begin_step(double loss_scale) {
     for (UnitParameters& unit : mine.units) unit.reduced_before = false;
 }
 
-void Update::abandon() {
+template <class Use>
+void Update::each_buffer(Use use) const {
   for (StageParameters& mine : parameters_.stages())
     for (UnitParameters& unit : mine.units)
       for (std::optional<ArenaBuffer>* buffer : {&unit.compute_buffer, &unit.grad_buffer, &unit.moments_buffer})
-        if (*buffer) (*buffer)->give_back();
+        if (*buffer) use(**buffer);
+}
+
+std::int64_t Update::alive() const {
+  std::int64_t count = 0;
+  each_buffer([&](const ArenaBuffer& buffer) { count += buffer.block ? 1 : 0; });
+  return count;
+}
+
+void Update::abandon() {
+  each_buffer([](ArenaBuffer& buffer) { buffer.give_back(); });
 }
 
 template <class Use>

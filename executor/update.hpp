@@ -20,10 +20,15 @@ class Update {
  public:
   // All references must outlive the object.
   Update(const ir::Plan& plan, Parameters& parameters, Communicator& comm, BlockPool& pool);
+  ~Update() { abandon(); }
+  Update(const Update&) = delete;
+  Update& operator=(const Update&) = delete;
 
   // `loss_scale`: the power of two by which the gradients are to be divided; GradNorm and ClipGrad do.
   void begin_step(double loss_scale = 1);
-  // After an error: what was taken from the pool goes back to it.
+  // Blocks of the pool that parameters, gradients and moments hold: 0 between programs, or a program leaks. After an
+  // error abandon() gives them back.
+  std::int64_t alive() const;
   void abandon();
 
   // ZeroGrad; unit < 0, here and below: of the whole stage. Where the gradients do not stay, they take a block.
@@ -71,6 +76,8 @@ class Update {
   void sum_tied(const at::Tensor& sum);
   template <class Use>
   void each_unit(int stage, int unit, Use use);
+  template <class Use>
+  void each_buffer(Use use) const;  // of blocks, taken or not
   void keep_reduced(UnitParameters& unit);
 
   const ir::Plan& plan_;

@@ -1,5 +1,8 @@
 #include "executor/interpreter.hpp"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -200,6 +203,25 @@ TEST(Interpreter, FindsALeak) {
   });
   EXPECT_THAT(error, HasSubstr("end of the program"));
   EXPECT_THAT(error, HasSubstr("buffers are alive"));
+}
+
+// Moments in the pool of an interpreter go back to it with the error, before the pool goes.
+TEST(Interpreter, GivesBackMomentsAfterAnError) {
+  ir::Settings settings = small_settings();
+  settings.memory.offload = "optimizer";
+  const auto with = [&](std::initializer_list<ir::ActionKind> before_the_step) {
+    return error_of(settings, [&](auto& actions) {
+      const auto step = std::ranges::find(actions, ir::ActionKind::OptimizerStep, &ir::Action::kind);
+      ASSERT_NE(step, actions.end());
+      std::vector<ir::Action> moves;
+      for (const ir::ActionKind kind : before_the_step) moves.push_back(ir::action(kind, 0));
+      actions.insert(step, moves.begin(), moves.end());
+    });
+  };
+  EXPECT_THAT(with({ir::ActionKind::ReloadOptimizer, ir::ActionKind::ReloadOptimizer}),
+              HasSubstr("ReloadOptimizer s0: "));
+  EXPECT_THAT(with({ir::ActionKind::OffloadOptimizer}), HasSubstr("moments are offloaded that are not there"));
+  EXPECT_THAT(with({ir::ActionKind::ReloadOptimizer}), HasSubstr("buffers are alive"));
 }
 
 TEST(Interpreter, RefusesActionsThatItDoesNotExecute) {
