@@ -368,11 +368,8 @@ std::string_view name(FitReason reason) {
 std::optional<FitReport> fit(const Configuration& configuration, const ScheduleFolders& folders,
                              const FitRequest& request, ir::DiagnosticSink& sink) {
   const ir::Settings& s = configuration.settings();
-  // The axes are divisors of these; the other sizes may be wrong together and right in some of the tried settings.
-  if (std::min({s.parallel.pp, s.parallel.dp, s.batch.micro, s.batch.global}) < 1) {
-    check_sizes(configuration, sink);
-    return std::nullopt;
-  }
+  // The sizes may be wrong together and right in some of the tried settings.
+  if (!check_limits(configuration, sink)) return std::nullopt;
   if (!check_support(configuration, PlacementKind::Loop, sink)) return std::nullopt;
   const auto space = fit_space(s, request.fixed, folders, sink);
   if (!space) return std::nullopt;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -15,74 +14,14 @@
 namespace fem::compiler {
 namespace {
 
-// The verifier's limits, so that a wrong number is reported where it was written.
-constexpr std::int64_t kMaxSize = 1 << 24;
-constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
-constexpr std::int64_t kMaxScale = std::int64_t{1} << 40;
-constexpr std::int64_t kMaxIndex = std::numeric_limits<std::int16_t>::max();  // of ranks, stages and units
-
-struct IntegerRange {
-  std::string_view section, key;
-  std::int64_t low, high;
-};
-constexpr auto kIntegers = std::to_array<IntegerRange>({
-    {"model", "layers", 1, kMaxIndex - 2},
-    {"model", "hidden", 1, kMaxSize},
-    {"model", "intermediate", 1, kMaxSize},
-    {"model", "heads", 1, kMaxSize},
-    {"model", "kv_heads", 0, kMaxSize},
-    {"model", "head_dim", 0, kMaxSize},
-    {"model", "vocab", 1, kMaxSize},
-    {"parallel", "pp", 1, kMaxIndex},
-    {"parallel", "dp", 1, kMaxIndex},
-    {"parallel", "tp", 1, kMaxIndex},
-    {"parallel", "cp", 1, kMaxIndex},
-    {"parallel", "ep", 1, kMaxIndex},
-    {"parallel", "shard", 0, kMaxIndex},
-    {"schedule", "chunks", 0, kMaxIndex - 2},
-    {"batch", "global", 1, kMaxCount},
-    {"batch", "micro", 1, kMaxSize},
-    {"batch", "seq_len", 1, kMaxSize},
-    {"precision", "loss_scale", 1, kMaxScale},
-    {"precision", "loss_scale_interval", 1, kMaxCount},
-    {"precision", "loss_scale_factor", 2, 65536},
-    {"optimizer", "warmup_steps", 0, kMaxCount},
-    {"run", "steps", 0, kMaxCount},
-    {"run", "eval_interval", 0, kMaxCount},
-    {"run", "eval_steps", 0, kMaxCount},
-    {"run", "log_interval", 1, kMaxCount},
-    {"run", "skip_limit", 1, kMaxCount},
-});
-
-struct RealRange {
-  std::string_view section, key;
-  double low, high;  // high is outside
-  bool open_low;     // low is outside
-};
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr auto kReals = std::to_array<RealRange>({
-    {"model", "norm_eps", 0, kInfinity, false},
-    {"model", "rope_theta", 0, kInfinity, true},
-    {"model", "init_std", 0, kInfinity, false},
-    {"model", "dropout", 0, 1, false},
-    {"optimizer", "lr", 0, kInfinity, false},
-    {"optimizer", "min_lr", 0, kInfinity, false},
-    {"optimizer", "beta1", 0, 1, false},
-    {"optimizer", "beta2", 0, 1, false},
-    {"optimizer", "eps", 0, kInfinity, true},
-    {"optimizer", "weight_decay", 0, kInfinity, false},
-    {"optimizer", "clip_norm", 0, kInfinity, false},
-});
-
 class SizeCheck {
  public:
   SizeCheck(const Configuration& configuration, ir::DiagnosticSink& sink)
       : configuration_(configuration), settings_(configuration.settings()), sink_(sink) {}
 
   bool run() {
+    if (!check_limits(configuration_, sink_)) return false;  // the rest divides by these numbers
     const int errors = sink_.errors();
-    check_ranges();
-    if (sink_.errors() > errors) return false;  // the rest divides by these numbers
     check_model();
     check_tensor_parallel();
     check_batch();
@@ -93,29 +32,6 @@ class SizeCheck {
  private:
   void error(std::initializer_list<std::string_view> keys, std::string message) {
     configuration_.error(sink_, keys, std::move(message));
-  }
-
-  template <class Value>
-  Value value(std::string_view section, std::string_view key) {
-    ir::Settings copy = settings_;
-    return *std::get<Value*>(ir::find_setting(section, key)->at(copy));
-  }
-
-  void check_ranges() {
-    for (const IntegerRange& range : kIntegers) {
-      const auto x = value<std::int64_t>(range.section, range.key);
-      if (x >= range.low && x <= range.high) continue;
-      const std::string key = fmt::format("{}.{}", range.section, range.key);
-      error({key}, fmt::format("{}={} is not in {}..{}", key, x, range.low, range.high));
-    }
-    for (const RealRange& range : kReals) {
-      const double x = value<double>(range.section, range.key);
-      const bool low = range.open_low ? x > range.low : x >= range.low;
-      if (low && x < range.high) continue;
-      const std::string key = fmt::format("{}.{}", range.section, range.key);
-      error({key}, fmt::format("{}={} must be {} {}{}", key, x, range.open_low ? "greater than" : "at least", range.low,
-                               range.high < kInfinity ? fmt::format(" and less than {}", range.high) : ""));
-    }
   }
 
   void check_model() {
@@ -173,8 +89,9 @@ class SizeCheck {
   }
 
   void check_loss_scale() {
-    for (const std::string_view key : {"loss_scale", "loss_scale_factor"}) {
-      const auto x = value<std::int64_t>("precision", key);
+    const auto& precision = settings_.precision;
+    for (const auto& [key, x] : {std::pair("loss_scale", precision.loss_scale),
+                                 std::pair("loss_scale_factor", precision.loss_scale_factor)}) {
       const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(x)));
       if (x == below) continue;
       const std::string name = fmt::format("precision.{}", key);
@@ -195,6 +112,17 @@ std::vector<std::int64_t> even_division(std::int64_t layers, int parts) {
 }
 
 }  // namespace
+
+bool check_limits(const Configuration& configuration, ir::DiagnosticSink& sink) {
+  const int errors = sink.errors();
+  for (const ir::SettingInfo& row : ir::setting_table()) {
+    if (ir::within_limits(configuration.settings(), row)) continue;
+    const std::string key = fmt::format("{}.{}", row.section, row.key);
+    configuration.error(sink, {key}, fmt::format("{}={} must be {}", key,
+                                                 ir::setting_text(configuration.settings(), row), ir::limit_text(row)));
+  }
+  return sink.errors() == errors;
+}
 
 bool check_sizes(const Configuration& configuration, ir::DiagnosticSink& sink) {
   return SizeCheck(configuration, sink).run();

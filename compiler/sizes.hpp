@@ -5,8 +5,12 @@
 
 namespace fem::compiler {
 
-// Ranges of single settings, heads by hidden width and tensor parallelism, the global batch by dp x micro, and so on.
-// Every fault is reported with the values and, where there is one, the nearest setting that works.
+// Each setting within the limits of its row of ir/settings.def; what is wrong is reported where it was written.
+bool check_limits(const Configuration& configuration, ir::DiagnosticSink& sink);
+
+// The same, and sizes that must fit one another: heads by hidden width and tensor parallelism, the global batch by
+// dp x micro, and so on. Every fault is reported with the values and, where there is one, the nearest setting that
+// works.
 bool check_sizes(const Configuration& configuration, ir::DiagnosticSink& sink);
 
 // Blocks of every part of the model: parallel.layers_per_stage, or an even division over `parts`. Where it leaves a

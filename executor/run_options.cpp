@@ -52,26 +52,18 @@ bool override_setting(ir::Settings& settings, std::string_view assignment, ir::D
 
 bool check_run_settings(const ir::Settings& settings, ir::DiagnosticSink& sink) {
   const int before = sink.errors();
-  const auto at_least = [&](const char* key, auto value, auto least) {
-    if (!(value >= least))
-      sink.error({}, std::string(key) + " is " + std::to_string(value) + ", must be at least " + std::to_string(least));
+  for (const ir::SettingInfo& row : ir::setting_table())
+    if (row.change == ir::SettingChange::Run && !ir::within_limits(settings, row))
+      sink.error({}, full_key(row) + " is " + ir::setting_text(settings, row) + ", must be " + ir::limit_text(row));
+  const auto power_of_two = [&](const char* key, std::int64_t value) {
+    if (value <= 0) return;  // below its limit
+    const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(value)));
+    if (value != below)
+      sink.error({}, std::string(key) + " is " + std::to_string(value) + ", must be a power of two; nearest: " +
+                         std::to_string(below) + " or " + std::to_string(2 * below));
   };
-  at_least("run.steps", settings.run.steps, std::int64_t{0});
-  at_least("run.eval_interval", settings.run.eval_interval, std::int64_t{0});
-  at_least("run.eval_steps", settings.run.eval_steps, std::int64_t{1});
-  at_least("run.log_interval", settings.run.log_interval, std::int64_t{1});
-  at_least("run.skip_limit", settings.run.skip_limit, std::int64_t{1});
-  at_least("optimizer.warmup_steps", settings.optimizer.warmup_steps, std::int64_t{0});
-  at_least("optimizer.lr", settings.optimizer.lr, 0.0);
-  at_least("optimizer.min_lr", settings.optimizer.min_lr, 0.0);
-  at_least("precision.loss_scale_interval", settings.precision.loss_scale_interval, std::int64_t{1});
-  const auto power_of_two = [&](const char* key, std::int64_t value, std::int64_t least, std::int64_t most) {
-    if (value < least || value > most || !std::has_single_bit(static_cast<std::uint64_t>(value)))
-      sink.error({}, std::string(key) + " is " + std::to_string(value) + ", must be a power of two between " +
-                         std::to_string(least) + " and " + std::to_string(most));
-  };
-  power_of_two("precision.loss_scale", settings.precision.loss_scale, 1, std::int64_t{1} << 40);
-  power_of_two("precision.loss_scale_factor", settings.precision.loss_scale_factor, 2, 65536);
+  power_of_two("precision.loss_scale", settings.precision.loss_scale);
+  power_of_two("precision.loss_scale_factor", settings.precision.loss_scale_factor);
   return sink.errors() == before;
 }
 

@@ -42,6 +42,7 @@ struct AllowedValues {
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 inline constexpr double kMostInt = 9007199254740992.0;  // 2^53: integers up to here are exact as double
+inline constexpr double kMostCount = std::numeric_limits<std::int32_t>::max();
 inline constexpr double kMostUnits = std::numeric_limits<std::int16_t>::max() - 2;
 inline constexpr double kMostRanks = std::numeric_limits<std::int16_t>::max();
 inline constexpr double kMostSize = 1 << 24;

@@ -7,8 +7,8 @@
 
 namespace fem::passes {
 
-// By block of the model: first, first + every, ... up to last, the model's last where it is negative. `every` is above
-// 0, `first` not negative.
+// By block of the model: first, first + every, ... up to last, the model's last where it is negative. Presumes that
+// `every` is above 0 and `first` not negative, as settings and options are.
 inline std::vector<bool> recomputed_blocks(std::int64_t blocks, std::int64_t every, std::int64_t first,
                                            std::int64_t last) {
   std::vector<bool> chosen(static_cast<std::size_t>(blocks));

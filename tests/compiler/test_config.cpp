@@ -223,17 +223,24 @@ INSTANTIATE_TEST_SUITE_P(
         {"zero",
          kGood,
          {"model.vocab=0", "batch.micro=-1"},
-         "--set:1:13: error: model.vocab=0 is not in 1..16777216\n  model.vocab=0\n              ^\n"
-         "--set:2:13: error: batch.micro=-1 is not in 1..16777216\n  batch.micro=-1\n              ^\n"},
+         "--set:1:13: error: model.vocab=0 must be between 1 and 16777216\n  model.vocab=0\n              ^\n"
+         "--set:2:13: error: batch.micro=-1 must be between 1 and 16777216\n  batch.micro=-1\n              ^\n"},
         {"no power of two",
          kGood,
          {"precision.loss_scale=1000"},
          "--set:1:22: error: precision.loss_scale=1000 is not a power of two; nearest: 512 or 1024\n"
          "  precision.loss_scale=1000\n                       ^\n"},
+        {"numbers out of their rows' limits",
+         "model: {layers: 8, hidden: 16, intermediate: 32, heads: 2, vocab: 32}\nparallel: {zero: 7}\n"
+         "batch: {global: 4, seq_len: 8}\nmemory: {recompute_every: 0}\n",
+         {},
+         "run.yaml:2:18: error: parallel.zero=7 must be between 0 and 3\n  parallel: {zero: 7}\n                   ^\n"
+         "run.yaml:4:27: error: memory.recompute_every=0 must be between 1 and 32765\n"
+         "  memory: {recompute_every: 0}\n                            ^\n"},
         {"fraction out of range",
          kGood,
          {"optimizer.beta1=1"},
-         "--set:1:17: error: optimizer.beta1=1 must be at least 0 and less than 1\n  optimizer.beta1=1\n"
+         "--set:1:17: error: optimizer.beta1=1 must be at least 0 and below 1\n  optimizer.beta1=1\n"
          "                  ^\n"}}));
 
 TEST(Config, EveryOverrideOfEveryRowIsAccepted) {

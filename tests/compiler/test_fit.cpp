@@ -332,7 +332,11 @@ TEST_F(Fit, FaultsAreNamed) {
   EXPECT_THAT(message({.memory = "1GiB", .set = {"schedule.name=zb_h9"}}, kDiagnosed),
               HasSubstr("there is no schedule 'zb_h9', did you mean 'zb_h1'?"));
   EXPECT_THAT(message({.memory = "1GiB", .set = {"batch.micro=0"}}, kDiagnosed),
-              HasSubstr("batch.micro=0 is not in 1.."));
+              HasSubstr("batch.micro=0 must be between 1 and"));
+  EXPECT_THAT(message({.memory = "1GiB", .set = {"memory.recompute_every=0"}}, kDiagnosed),
+              HasSubstr("memory.recompute_every=0 must be between 1 and"));
+  EXPECT_THAT(message({.memory = "1GiB", .set = {"memory.recompute_first=-3"}}, kDiagnosed),
+              HasSubstr("memory.recompute_first=-3 must be between 0 and"));
   EXPECT_EQ(out.str(), "");
   EXPECT_THAT(message({.memory = "1MB"}, kDiagnosed),
               testing::ContainsRegex("run.yaml: error: nothing fits into 1MB: the smallest peak found is .* more, on "

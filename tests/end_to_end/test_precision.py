@@ -126,18 +126,18 @@ class SkipLimit(EndToEnd):
 
     def test_settings_that_do_not_fit_are_refused(self):
         for setting, message in (("precision.loss_scale=1000", "=1000 is not a power of two; nearest: 512 or 1024"),
-                                 ("precision.loss_scale=0", "precision.loss_scale=0 is not in 1..1099511627776"),
-                                 ("precision.loss_scale_interval=0", "is not in 1..2147483647"),
-                                 ("run.skip_limit=0", "run.skip_limit=0 is not in 1..2147483647"),
+                                 ("precision.loss_scale=0", "loss_scale=0 must be between 1 and 1099511627776"),
+                                 ("precision.loss_scale_interval=0", "must be between 1 and 2147483647"),
+                                 ("run.skip_limit=0", "run.skip_limit=0 must be between 1 and 2147483647"),
                                  ("precision.reduce=fp16", "'fp16' is not one of fp32|bf16"),
-                                 ("model.dropout=1", "model.dropout=1 must be at least 0 and less than 1")):
+                                 ("model.dropout=1", "model.dropout=1 must be at least 0 and below 1")):
             with self.subTest(setting=setting):
                 done = self.femc_plan(setting)
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertIn(message, done.stderr)
         done = self.femrun(self.plan(), "--set", "precision.loss_scale=1000")
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("precision.loss_scale is 1000, must be a power of two between 1 and 1099511627776", done.stderr)
+        self.assertIn("precision.loss_scale is 1000, must be a power of two; nearest: 512 or 1024", done.stderr)
 
 
 class Payload(EndToEnd):

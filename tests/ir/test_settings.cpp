@@ -144,7 +144,7 @@ TEST(Settings, LimitsAreThoseOfTheTable) {
 
 TEST(Settings, LimitsAreSaidInWords) {
   EXPECT_EQ(limit_text(*find_setting("parallel", "zero")), "between 0 and 3");
-  EXPECT_EQ(limit_text(*find_setting("run", "log_interval")), "at least 1");
+  EXPECT_EQ(limit_text(*find_setting("optimizer", "lr")), "at least 0");
   EXPECT_EQ(limit_text(*find_setting("optimizer", "eps")), "above 0");
   EXPECT_EQ(limit_text(*find_setting("model", "dropout")), "at least 0 and below 1");
   EXPECT_EQ(limit_text(*find_setting("data", "seed")), "");
