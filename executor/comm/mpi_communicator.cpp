@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "executor/comm/checks.hpp"
 #include "executor/comm/mpi_control.hpp"
@@ -18,6 +19,8 @@ namespace {
 
 // How long a failed process waits for the others to hear of it before it ends them.
 constexpr std::chrono::milliseconds kGrace{1000};
+// And then, for the others to say what they heard, before it ends them.
+constexpr std::chrono::milliseconds kLastWords{200};
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -48,6 +51,8 @@ class MpiCommunicator final : public Communicator {
   void check_alive(ir::Lane lane, const Text& call);
   void check_alive(ir::Lane lane, const Operation& operation);
   [[noreturn]] void raise(const std::string& message, ir::Lane lane);
+  [[noreturn]] void abandon(const std::string& message, ir::Lane lane);
+  ExecutionError located(const std::string& message, ir::Lane lane);
 
   MpiRuntime runtime_;
   Topology topology_;
@@ -82,6 +87,7 @@ MpiCommunicator::~MpiCommunicator() {
     std::fflush(nullptr);
     control_.announce("it ends after the failure of another rank");
     control_.linger(kGrace);
+    std::this_thread::sleep_for(kLastWords);
     MPI_Abort(MPI_COMM_WORLD, 3);
   }
   for (MpiExchange& exchange : exchanges_) exchange.close();
@@ -90,10 +96,24 @@ MpiCommunicator::~MpiCommunicator() {
   MPI_Comm_free(&world_);
 }
 
+ExecutionError MpiCommunicator::located(const std::string& message, ir::Lane lane) {
+  return ExecutionError(message, rank_, progress().step(lane), progress().action(lane), topology_.place(rank_));
+}
+
 // Every error ends the world: the others hear of it before the caller does.
 void MpiCommunicator::raise(const std::string& message, ir::Lane lane) {
-  const ExecutionError error(message, rank_, progress().step(lane), progress().action(lane), topology_.place(rank_));
+  const ExecutionError error = located(message, lane);
   control_.announce(error.what());
+  throw error;
+}
+
+// The same from a call whose requests are still under way. MPI cannot take back a collective, and moves data whenever
+// this process looks for news: so it stays until the others are through, while the caller's memory is there, and looks
+// no more after that.
+void MpiCommunicator::abandon(const std::string& message, ir::Lane lane) {
+  const ExecutionError error = located(message, lane);
+  control_.announce(error.what());
+  control_.linger(kGrace);
   throw error;
 }
 
@@ -119,13 +139,13 @@ void MpiCommunicator::exchange(std::span<const P2pHalf> halves, ir::Lane lane) {
     result = mpi_wait(control_, options_.timeout, [&] { return exchange.progress(); });
   } catch (const ExecutionError& error) {
     exchange.cancel();
-    raise(error.message(), lane);
+    abandon(error.message(), lane);
   }
   if (result == MpiWait::done) return;
   exchange.cancel();
   const std::string waiting = "waiting to " + exchange.unfinished();
-  if (result == MpiWait::timed_out) raise("no answer for " + text(options_.timeout) + ": " + waiting, lane);
-  raise("stopped because " + control_.failure() + "; was " + waiting, lane);
+  if (result == MpiWait::timed_out) abandon("no answer for " + text(options_.timeout) + ": " + waiting, lane);
+  abandon("stopped because " + control_.failure() + "; was " + waiting, lane);
 }
 
 void MpiCommunicator::finish(MPI_Request request, const Operation& operation, ir::Lane lane) {
@@ -137,8 +157,8 @@ void MpiCommunicator::finish(MPI_Request request, const Operation& operation, ir
   if (result == MpiWait::done) return;
   const std::string what = text(operation) + " of ranks " + text(std::span<const int>(groups_[operation.group].ranks));
   if (result == MpiWait::timed_out)
-    raise("no answer for " + text(options_.timeout) + " in " + what, lane);
-  raise("stopped because " + control_.failure() + "; was in " + what, lane);
+    abandon("no answer for " + text(options_.timeout) + " in " + what, lane);
+  abandon("stopped because " + control_.failure() + "; was in " + what, lane);
 }
 
 void MpiCommunicator::all_gather(ir::Group group, const void* send, void* recv, std::size_t bytes, ir::Lane lane) {

@@ -21,7 +21,7 @@ void MpiControl::receive() {
 
 void MpiControl::poll() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread is looking
+  if (!lock.owns_lock() || closed_.load()) return;  // another thread is looking; or none shall
   int arrived = 0;
   MPI_Status status;
   check_mpi(MPI_Test(&request_, &arrived, &status), "MPI_Test");
@@ -57,17 +57,18 @@ void MpiControl::announce(const std::string& reason) noexcept {
 
 void MpiControl::linger(std::chrono::milliseconds grace) {
   const auto end = std::chrono::steady_clock::now() + grace;
-  while (std::chrono::steady_clock::now() < end) {
+  while (!closed_.load() && std::chrono::steady_clock::now() < end) {
     poll();
     {
       std::lock_guard lock(mutex_);
       int sent = 1;
       if (!sends_.empty())
         MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE);
-      if (sent && notices_ >= size_ - 1) return;
+      if (sent && notices_ >= size_ - 1) break;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  closed_.store(true);
 }
 
 void MpiControl::close() {

@@ -27,7 +27,7 @@ class MpiControl {
   void announce(const std::string& reason) noexcept;
   bool announced() const { return announced_.load(); }
 
-  // Gives the others up to `grace` to hear of it and to announce their own end.
+  // Gives the others up to `grace` to hear of it and to announce their own end. Afterwards nobody here looks for news.
   void linger(std::chrono::milliseconds grace);
   void close();  // collective, after a run without failure
 
@@ -46,6 +46,7 @@ class MpiControl {
   std::vector<MPI_Request> sends_;
   int notices_ = 0;
   std::atomic<bool> failed_{false}, announced_{false};
+  std::atomic<bool> closed_{false};  // linger() has ended
 };
 
 enum class MpiWait { done, timed_out, failed };

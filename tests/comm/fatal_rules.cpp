@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <thread>
 
 #include "executor/error.hpp"
@@ -57,7 +59,29 @@ void peer_fails_while_others_send(Communicator& comm) {
 void peer_fails_while_others_gather(Communicator& comm) {
   if (comm.rank() == 1) boom();
   std::vector<int> values(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(Group::world, &values[0], values.data(), sizeof(int));
+  comm.all_gather(Group::world, &values[static_cast<std::size_t>(comm.rank())], values.data(), sizeof(int));
+}
+
+// What a call was given is the caller's again once it has thrown: nothing that is still under way may arrive there.
+void buffers_are_free_after_a_failure(Communicator& comm) {
+  if (comm.rank() == 1) boom();
+  constexpr std::size_t kBlock = 1000;
+  std::vector<int> values(kBlock * static_cast<std::size_t>(comm.size()), 1);
+  try {
+    comm.all_gather(Group::world, values.data() + kBlock * static_cast<std::size_t>(comm.rank()), values.data(),
+                    kBlock * sizeof(int));
+  } catch (const ExecutionError&) {
+    std::ranges::fill(values, 7);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (std::chrono::steady_clock::now() < end) {
+      try {
+        comm.barrier(Group::world);  // looks for what has arrived
+      } catch (const ExecutionError&) {
+      }
+    }
+    if (std::ranges::count(values, 7) != static_cast<std::ptrdiff_t>(values.size())) std::abort();
+    throw;
+  }
 }
 
 void peer_fails_before_a_barrier(Communicator& comm) {
@@ -119,6 +143,8 @@ const std::vector<FatalRule>& all_rules() {
        {{"rank 1 failed: ", "the units broke", "all_gather over world with blocks of 4 bytes"},
         {"the units broke"},
         {"rank 1 failed: ", "the units broke"}}},
+      {"buffers_are_free_after_a_failure", buffers_are_free_after_a_failure,
+       {{"rank 1 failed: ", "the units broke"}, {"the units broke"}, {"rank 1 failed: ", "the units broke"}}},
       {"peer_fails_before_a_barrier", peer_fails_before_a_barrier,
        {{"rank 1 failed: ", "the units broke", "barrier over world"},
         {"the units broke"},
