@@ -163,9 +163,9 @@ class Blocks {
   void update(const Action& a) {
     each_unit(stage(a.stage), a, [&](int unit) {
       std::uint32_t& mine = moments_[row(a.stage, unit)];
-      if (a.kind == ActionKind::ReloadOptimizer) mine = born(MemoryKind::Optimizer, a, unit, sizes(unit).moments);
-      use(mine);
-      if (a.kind == ActionKind::OffloadOptimizer) mine = kNone;
+      if (a.kind == ActionKind::OffloadOptimizer) return end(mine);
+      if (a.kind == ActionKind::OptimizerStep) return use(mine);
+      mine = born(MemoryKind::Optimizer, a, unit, sizes(unit).moments);
     });
   }
 

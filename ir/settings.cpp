@@ -180,12 +180,12 @@ std::string limit_text(const SettingInfo& row) {
 }
 
 bool within_limits(const Settings& settings, const SettingInfo& row) {
+  if (!std::isfinite(row.allowed.least)) return true;
   const auto within = [&](double value, double most) {
     return std::isfinite(value) && value >= row.allowed.least && value <= most;
   };
   // One accessor serves readers and writers; here it is only read through.
   const SettingRef ref = row.at(const_cast<Settings&>(settings));
-  if (limit_text(row).empty()) return true;
   if (const auto* integer = std::get_if<setting_type::Int*>(&ref))
     return within(static_cast<double>(**integer), std::min(row.allowed.most, kMostInt));
   if (const auto* real = std::get_if<setting_type::Real*>(&ref)) return within(**real, row.allowed.most);

@@ -21,7 +21,7 @@ void MpiControl::receive() {
 
 void MpiControl::poll() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || closed_.load()) return;  // another thread is looking; or none shall
+  if (!lock.owns_lock() || lingered_.load()) return;  // another thread is looking; or none shall
   int arrived = 0;
   MPI_Status status;
   check_mpi(MPI_Test(&request_, &arrived, &status), "MPI_Test");
@@ -57,7 +57,7 @@ void MpiControl::announce(const std::string& reason) noexcept {
 
 void MpiControl::linger(std::chrono::milliseconds grace) {
   const auto end = std::chrono::steady_clock::now() + grace;
-  while (!closed_.load() && std::chrono::steady_clock::now() < end) {
+  while (!lingered_.load() && std::chrono::steady_clock::now() < end) {
     poll();
     {
       std::lock_guard lock(mutex_);
@@ -68,7 +68,7 @@ void MpiControl::linger(std::chrono::milliseconds grace) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  closed_.store(true);
+  lingered_.store(true);
 }
 
 void MpiControl::close() {

@@ -46,7 +46,7 @@ class MpiControl {
   std::vector<MPI_Request> sends_;
   int notices_ = 0;
   std::atomic<bool> failed_{false}, announced_{false};
-  std::atomic<bool> closed_{false};  // linger() has ended
+  std::atomic<bool> lingered_{false};  // linger() has ended
 };
 
 enum class MpiWait { done, timed_out, failed };

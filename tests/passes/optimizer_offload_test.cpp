@@ -18,6 +18,7 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 using test::Placement;
+using test::program_text;
 using test::run_passes;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -36,12 +37,6 @@ ir::Plan offloading(std::int64_t zero, const std::string& what = "optimizer") {
 
 const std::vector<Action>& actions(const ir::Plan& plan) { return plan.programs[0].ranks[0].actions; }
 
-std::string text(const ir::Plan& plan) {
-  std::string out;
-  for (const Action& a : actions(plan)) out += ir::action_text({&a, 1}) + "\n";
-  return out;
-}
-
 // The update's part of the program, in short: "L0 U0 O0".
 std::string update(const ir::Plan& plan) {
   std::string out;
@@ -58,9 +53,10 @@ std::string update(const ir::Plan& plan) {
 TEST(OptimizerOffload, MovesEachUnitsMomentsForItsUpdate) {
   const ir::Plan plan = run_passes("communication,units", offloading(0));
   EXPECT_EQ(update(plan), "L0 U0 O0 L1 U1 O1 L2 U2 O2 L3 U3 O3 L4 U4 O4");
-  EXPECT_THAT(text(plan), EndsWith("ReloadOptimizer s0 u4\nOptimizerStep s0 u4 if finite\nOffloadOptimizer s0 u4\n"));
+  EXPECT_THAT(program_text(plan),
+              EndsWith("ReloadOptimizer s0 u4\nOptimizerStep s0 u4 if finite\nOffloadOptimizer s0 u4\n"));
   // The working copies are gathered when all units are updated.
-  EXPECT_THAT(text(run_passes("communication,units", offloading(1))),
+  EXPECT_THAT(program_text(run_passes("communication,units", offloading(1))),
               EndsWith("OffloadOptimizer s0 u4\nUnshard s0 over dp_cp\n"));
   EXPECT_EQ(update(run_passes("communication,units", offloading(0, "saved"))), "U-1");
 }
@@ -74,8 +70,8 @@ TEST(OptimizerOffload, ReloadsAheadOfTheirUse) {
   EXPECT_EQ(update(ahead("1")), "L0 L1 U0 O0 L2 U1 O1 L3 U2 O2 L4 U3 O3 U4 O4");
   EXPECT_EQ(update(ahead("2")), "L0 L1 L2 U0 O0 L3 U1 O1 L4 U2 O2 U3 O3 U4 O4");
   EXPECT_EQ(update(ahead("9")), "L0 L1 L2 L3 L4 U0 O0 U1 O1 U2 O2 U3 O3 U4 O4");
-  EXPECT_THAT(text(ahead("1")), HasSubstr("Backward s0 m0 u0\nReloadOptimizer s0 u0\nReduceLoss over world\n"));
-  EXPECT_THAT(text(ahead("2")),
+  EXPECT_THAT(program_text(ahead("1")), HasSubstr("Backward s0 m0 u0\nReloadOptimizer s0 u0\nReduceLoss over world\n"));
+  EXPECT_THAT(program_text(ahead("2")),
               HasSubstr("Backward s0 m0 u0\nReloadOptimizer s0 u0\nReloadOptimizer s0 u1\nReduceLoss over world\n"));
 }
 

@@ -20,6 +20,7 @@ namespace {
 using ir::Action;
 using ir::ActionKind;
 using test::Placement;
+using test::program_text;
 using test::run_passes;
 using ::testing::HasSubstr;
 
@@ -44,12 +45,6 @@ ir::Plan divided(ir::Plan plan, std::int64_t zero, const std::string& reduce) {
   return plan;
 }
 
-std::string text(const ir::Plan& plan) {
-  std::string out;
-  for (const Action& a : plan.programs[0].ranks[0].actions) out += ir::action_text({&a, 1}) + "\n";
-  return out;
-}
-
 std::int64_t count(const ir::Plan& plan, ActionKind kind) {
   return std::ranges::count(plan.programs[0].ranks[0].actions, kind, &Action::kind);
 }
@@ -60,7 +55,7 @@ ir::Plan one_rank() {
 }
 
 TEST(Units, Zero3GathersEachUnitAroundItsUse) {
-  const std::string program = text(run_passes("communication,units,recompute", sized(one_rank(), 3, "step")));
+  const std::string program = program_text(run_passes("communication,units,recompute", sized(one_rank(), 3, "step")));
   const int units = static_cast<int>(ir::unit_count(one_rank().settings));
   const std::string block = "Unshard s0 u1 over dp_cp\nForward s0 m0 u1\nFree s0 m0 u1\nReshard s0 u1\n";
   EXPECT_THAT(program, HasSubstr(block));
@@ -76,7 +71,7 @@ TEST(Units, Zero3GathersEachUnitAroundItsUse) {
 
 TEST(Units, Zero1And2GatherAfterTheUpdate) {
   for (const int zero : {1, 2}) {
-    const std::string program = text(run_passes("communication,units", sized(one_rank(), zero, "step")));
+    const std::string program = program_text(run_passes("communication,units", sized(one_rank(), zero, "step")));
     EXPECT_THAT(program, ::testing::EndsWith("OptimizerStep s0 if finite\nUnshard s0 over dp_cp\n"));
     EXPECT_EQ(program.find("Reshard"), std::string::npos);
   }
@@ -84,7 +79,7 @@ TEST(Units, Zero1And2GatherAfterTheUpdate) {
 
 TEST(Units, GradientsAreReducedAfterEachBackwardButTiedOnes) {
   ir::Plan plan = sized(one_rank(), 2, "microbatch");
-  EXPECT_THAT(text(run_passes("communication,units", plan)),
+  EXPECT_THAT(program_text(run_passes("communication,units", plan)),
               HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over dp_cp\n"));
   plan.settings.model.tied = true;
   for (std::size_t i = 0; i < plan.programs[0].ranks[0].actions.size(); ++i) {
@@ -96,7 +91,7 @@ TEST(Units, GradientsAreReducedAfterEachBackwardButTiedOnes) {
     actions.insert(actions.begin() + static_cast<std::ptrdiff_t>(i), tied);
     break;
   }
-  const std::string program = text(run_passes("communication,units", plan));
+  const std::string program = program_text(run_passes("communication,units", plan));
   const std::string head = std::to_string(ir::unit_count(plan.settings) - 1);
   EXPECT_THAT(program, ::testing::StartsWith("ZeroGrad s0 u0\nZeroGrad s0 u" + head + "\n"));
   EXPECT_THAT(program, HasSubstr("ReduceTiedGrad s0 over tied\nReduceScatter s0 u0 over dp_cp\nReduceScatter s0 u" +
@@ -108,7 +103,7 @@ TEST(Units, GatherForwardStandsBeforeTheFirstUse) {
   for (const int zero : {1, 2}) {
     ir::Plan plan = sized(one_rank(), zero, "step");
     plan.settings.parallel.gather = "forward";
-    const std::string program = text(run_passes("communication,units,recompute", plan));
+    const std::string program = program_text(run_passes("communication,units,recompute", plan));
     EXPECT_THAT(program, HasSubstr("Unshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
     EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over dp_cp\nForward s0 m0 u1\n"));
     EXPECT_THAT(program, HasSubstr("\nRecompute s0 m0 u1\nBackward s0 m0 u1\n"));
@@ -119,9 +114,9 @@ TEST(Units, GatherForwardStandsBeforeTheFirstUse) {
   // Of no use where nothing, or everything, is divided: the programs stay the same.
   for (const int zero : {0, 3}) {
     ir::Plan plan = sized(one_rank(), zero, "step");
-    const std::string before = text(run_passes("communication,units", plan));
+    const std::string before = program_text(run_passes("communication,units", plan));
     plan.settings.parallel.gather = "forward";
-    EXPECT_EQ(text(run_passes("communication,units", plan)), before);
+    EXPECT_EQ(program_text(run_passes("communication,units", plan)), before);
   }
 }
 
@@ -149,7 +144,7 @@ TEST(Residents, AreGatheredOnceWhileTheBudgetLasts) {
   const ir::Plan all = run_passes("communication,units,recompute", four_microbatches("1GiB"));
   EXPECT_EQ(count(all, ActionKind::Unshard), units);
   EXPECT_EQ(count(all, ActionKind::Reshard), units);
-  const std::string program = text(all);
+  const std::string program = program_text(all);
   EXPECT_THAT(program, ::testing::StartsWith("ZeroGrad s0\nUnshard s0 u0 over dp_cp\nForward s0 m0 u0\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m0 u0\nReshard s0 u0\nReduceLoss over world\n"));
   // Less than the smallest unit: none does.
@@ -205,20 +200,21 @@ TEST(Units, ShardGroupsReduceInsideAndThenBetween) {
   plan.settings.parallel.dp = 4;
   plan.settings.batch.global = 4;
   plan.settings.parallel.shard = 2;
-  const std::string program = text(run_passes("communication,units", plan));
+  const std::string program = program_text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Unshard s0 u1 over shard\nForward s0 m0 u1\nReshard s0 u1\n"));
   EXPECT_THAT(program, HasSubstr("ReduceLoss over world\nReduceScatter s0 over shard\n"
                                  "AllReduceShard s0 over replicate\nGradNorm over world\n"));
   // Sums of microbatches stay in the group until the step's end.
   plan.settings.parallel.reduce = "microbatch";
   const ir::Plan often = run_passes("communication,units", plan);
-  EXPECT_THAT(text(often), HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over shard\n"));
-  EXPECT_THAT(text(often), HasSubstr("ReduceLoss over world\nAllReduceShard s0 over replicate\nGradNorm over world\n"));
+  EXPECT_THAT(program_text(often), HasSubstr("ZeroGrad s0 u1\nBackward s0 m0 u1\nReduceScatter s0 u1 over shard\n"));
+  EXPECT_THAT(program_text(often),
+              HasSubstr("ReduceLoss over world\nAllReduceShard s0 over replicate\nGradNorm over world\n"));
   // One group: the program is that of ZeRO without.
   plan.settings.parallel.shard = 4;
-  const std::string one_group = text(run_passes("communication,units", plan));
+  const std::string one_group = program_text(run_passes("communication,units", plan));
   plan.settings.parallel.shard = 0;
-  EXPECT_EQ(one_group, text(run_passes("communication,units", plan)));
+  EXPECT_EQ(one_group, program_text(run_passes("communication,units", plan)));
 }
 
 // What a rank owns is a half instead of a quarter.
@@ -239,25 +235,25 @@ TEST(Units, BucketsAreReducedAfterTheLastBackwardOfTheirUnits) {
   ir::Plan plan = sized(test::make_plan(Placement::Loop, 1, 1, 2, test::one_f_one_b(1, 2)), 0, "bucket");
   const std::string head = std::to_string(ir::unit_count(plan.settings) - 1);
   plan.settings.parallel.bucket = "";  // each unit for itself
-  std::string program = text(run_passes("communication,units", plan));
+  std::string program = program_text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Backward s0 m0 u1\nBackward s0 m0 u0\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nAllReduce s0 u" + head + " over dp_cp\n"));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u0 over dp_cp\nReduceLoss over world\nGradNorm"));
   // A block and the unit before it, then the rest.
   const std::int64_t block = 4 * ir::flat_elements(ir::UnitKind::block, ir::unit_dims(plan.settings), 2);
   plan.settings.parallel.bucket = std::to_string(block + 1);
-  program = text(run_passes("communication,units", plan));
+  program = program_text(run_passes("communication,units", plan));
   const std::string above = std::to_string(ir::unit_count(plan.settings) - 2);
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u" + head + "\nBackward s0 m1 u" + above + "\nAllReduce s0 u" + head +
                                  " over dp_cp\nAllReduce s0 u" + above + " over dp_cp\n"));
   // Larger than the stage: at the end of the schedule.
   plan.settings.parallel.bucket = "1GiB";
-  program = text(run_passes("communication,units", plan));
+  program = program_text(run_passes("communication,units", plan));
   EXPECT_THAT(program, HasSubstr("Backward s0 m1 u0\nAllReduce s0 u" + head + " over dp_cp\n"));
   // Groups of replicas: the sum over the others follows at once.
   plan.settings.parallel = {.dp = 4, .zero = 2, .shard = 2, .reduce = "bucket", .bucket = ""};
   plan.settings.batch.global *= 2;
-  EXPECT_THAT(text(run_passes("communication,units", plan)),
+  EXPECT_THAT(program_text(run_passes("communication,units", plan)),
               HasSubstr("Backward s0 m1 u1\nReduceScatter s0 u1 over shard\nAllReduceShard s0 u1 over replicate\n"));
 }
 
